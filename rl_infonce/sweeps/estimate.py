@@ -21,7 +21,7 @@ from rl_infonce.sweeps.grid import Cell
 from rl_infonce.training.algorithms import defaults_of
 from rl_infonce.training.make_agent import make_agent
 from rl_infonce.training.rl_zoo import N_ENVS
-from rl_infonce.training.training_run import check_decoupled
+from rl_infonce.training.training_run import check_updates
 
 _N_UPDATED = 200  # steps with a replay buffer; without one, a whole rollout
 # Weights and Adam's two moments, in SB3's zip and in our state, which also holds the environments.
@@ -58,7 +58,7 @@ def disk_of(cell: Cell, n_timesteps: int) -> tuple[int, int]:
     replay = getattr(model, "replay_buffer", None)
     rows = 0 if replay is None else sum(int(each.nbytes) for _, each in arrays_of(replay))
     model.get_env().close()
-    check_decoupled(cell.settings, model)
+    check_updates(cell.settings, model)
     return 3 * (_ZIP + _STATE) * weights + 2 * rows, 2 * _ZIP * weights  # the last and the best
 
 

@@ -25,6 +25,7 @@ from rl_infonce.sweeps.settings_check import (
     probe_problems,
     train_problems,
     unknown,
+    unprobed_problems,
     without_decided,
 )
 from rl_infonce.training.algorithms import checked_hyperparameters
@@ -188,6 +189,7 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     train, probe, study = content.get("train", {}), content.get("probe"), content.get("study")
     problems += _table_problems(train, own, arms, values, check_files)
     problems += [] if probe is None else probe_problems(probe, values["games"], values["envs"])
+    problems += [] if probe is None else unprobed_problems(train, arms, values["arms"])
     problems += [] if study is None else study_problems(study, values["algos"], train)
     if problems:
         raise GridError("\n".join(f"  {problem}" for problem in dict.fromkeys(problems)))

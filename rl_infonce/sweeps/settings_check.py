@@ -218,3 +218,17 @@ def probe_problems(probe: Any, games: Sequence[str], envs: Sequence[str] = ()) -
     for game in () if no_labels else games:
         problems += complaints("[probe]", load_labels, game, labels)
     return problems + no_labels
+
+
+def unprobed_problems(train: Any, arms: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return why `rl-infonce probe` would refuse the models of some arms."""
+    common = legal(train, SETTINGS)
+    settings = {name: common | legal(arms[name], SETTINGS) for name in names}
+    isolated = [name for name, given in settings.items() if given.get("isolated")]
+    if not isolated:
+        return []
+    return [
+        f"Expected [probe] beside arms without `isolated = true`, got {', '.join(isolated)}: the "
+        "policy reads an average of such an encoder, which a probe cannot rebuild from a file. "
+        "Give them a grid without [probe]."
+    ]

@@ -79,6 +79,11 @@ def check_actions(algorithm: str, space: spaces.Space[Any], where: str) -> None:
 def network_for(algorithm: str, space: spaces.Space[Any], where: str) -> Network:
     """Return the network for what is observed: images, vectors, or a dictionary of them."""
     if isinstance(space, spaces.Dict):
+        if algorithm == "crossq":
+            raise ValueError(
+                f"Expected `--algo` with a policy for dictionaries, which {where} observes, got "
+                "crossq, which has none. sac and tqc have one."
+            )
         return Network(_named(algorithm, "MultiInput"), InfoNCECombinedExtractor, None)
     if not isinstance(space, spaces.Box):
         raise ValueError(

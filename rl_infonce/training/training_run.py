@@ -17,6 +17,7 @@ from rl_infonce.resuming.resume_callback import NotSavedError, ResumeCallback
 from rl_infonce.resuming.run_logs import EpisodeLogCallback, run_logger
 from rl_infonce.runs.run_directory import RECORD, claim_run_directory, hold_run, made_folder
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
+from rl_infonce.sb3.binding import unfit_for_attaching
 from rl_infonce.sb3.callbacks import (
     check_not_isolated,
     decoupled_callback,
@@ -56,7 +57,7 @@ def started(
         record, plan = planned(given, run_dir, complain)
         pretrained = pretrained_file(plan, run_dir)
         model = make_model(plan, pretrained, record["arguments"]["n_timesteps"])
-        check_decoupled(plan.loss, model)  # before a folder is claimed
+        check_updates(plan.loss, model)  # before a folder is claimed
         own = [*_planned_callbacks(plan), *callbacks]
         try:
             if plan.tensorboard_log is not None:  # before a run's folder is claimed in vain
@@ -86,11 +87,18 @@ def _planned_callbacks(plan: TrainingPlan) -> list[BaseCallback]:
     return [] if decoupled is None else [decoupled]
 
 
-def check_decoupled(loss: Mapping[str, Any], model: BaseAlgorithm) -> None:
-    """Raise a ValueError if settings ask for decoupled updates of a model's isolated encoders."""
-    if loss.get("decoupled"):
-        for extractor in trained_extractors(model.policy):
+def check_updates(loss: Mapping[str, Any], model: BaseAlgorithm) -> None:
+    """Raise a ValueError if a loss would train nothing, or is both isolated and decoupled."""
+    unfit = unfit_for_attaching(model)
+    for extractor in trained_extractors(model.policy):
+        if loss.get("decoupled"):
             check_not_isolated(extractor)
+        elif unfit and extractor.infonce_coef > 0 and not extractor.is_isolated:
+            raise ValueError(
+                f"Expected `isolated` or `decoupled`, as the loss would train nothing otherwise: "
+                f"{unfit}. Pass --isolated or --decoupled (in a grid, `isolated = true`); "
+                "--infonce-coef 0 trains the baseline."
+            )
 
 
 class TrainingRun:

@@ -105,6 +105,19 @@ def test_decoupled_updates_of_isolated_encoders_are_refused_before_a_sweep_begin
     assert "Arm 'infonce'" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"games": ["breakout"]}, {"envs": ["Pendulum-v1"], "train": {"isolated": False}}]
+)
+def test_a_loss_that_would_train_nothing_is_refused_before_a_sweep_begins(
+    changes: dict[str, Any],
+) -> None:
+    arms = ["baseline", "infonce", "decoupled"]
+    grid = make_grid({"algos": ["trpo"], "arms": arms, "seeds": [0], "n_timesteps": 64, **changes})
+    with pytest.raises(ValueError, match=r"the loss would train nothing otherwise: TRPO") as error:
+        estimate.disk_of_all(grid.cells(), 64, 1)
+    assert [arm for arm in arms if f"Arm '{arm}'" in str(error.value)] == ["infonce"]
+
+
 def test_decoupled_updates_of_vectors_that_rl_encodes_also_may_begin() -> None:
     train = {"isolated": False, "n_envs": 1}
     content = {"envs": ["Pendulum-v1"], "arms": ["decoupled"], "n_timesteps": 64, "train": train}

@@ -216,6 +216,11 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"games": ["pong"], "envs": ["my:pong"]}, "folders have different names, got pong twice"),
         ({"envs": ["Ant-v5"], "probe": {}}, "with `games` alone.* got `envs` Ant-v5"),
         ({"train": {"normalize": True}}, "`normalize` with `envs` alone"),
+        (
+            {"probe": {}, "train": {"isolated": True}},
+            "without `isolated = true`, got baseline, inf",
+        ),
+        ({"probe": {}, "arms": ["a"], "arm": {"a": {"isolated": True}}}, "= true`, got a: the pol"),
         ({"probe": {}, "games": ["pong", "atlantis"]}, "with RAM labels .*got 'atlantis'"),
     ],
 )

@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecNormalize
 
 from rl_infonce.agents.features import feature_function
 from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.callbacks import trained_extractors
+from rl_infonce.training.algorithms import network_for
 from rl_infonce.training.make_agent import make_agent
 from rl_infonce.training.rl_zoo import ALGORITHMS, N_ENVS
 from tests.draws import seeded
@@ -106,6 +108,14 @@ def test_dictionaries_with_images_are_learned_from(algorithm: str) -> None:
     model = small(algorithm, DICT, normalize=True).learn(64)
     assert type(model.policy).__name__.startswith("MultiInput") or algorithm == "dqn"
     assert "loss" in trained_extractors(model.policy)[0].last_infonce
+
+
+def test_dictionaries_are_refused_where_no_policy_takes_them() -> None:
+    pytest.importorskip("sb3_contrib")
+    space = spaces.Dict(seen=spaces.Box(0, 1, (3,)))
+    with pytest.raises(ValueError, match=r"dictionaries, which Fetch-v4 observes, got crossq"):
+        network_for("crossq", space, "Fetch-v4")
+    assert network_for("sac", space, "Fetch-v4").policy == "MultiInputPolicy"
 
 
 def test_a_normalizer_has_the_discount_of_the_algorithm() -> None:
