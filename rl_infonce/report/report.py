@@ -70,7 +70,7 @@ def make_report(
     `against` names. With a `search` there need be no runs beside its trials.
     """
     planned = _first("baseline" if against is None else against, n_seeds)
-    other = "the baseline" if against is None else against
+    other = "the baseline" if against in (None, "baseline") else against
     summary = _summary(runs, len(planned), other, missing, other_versions, not_planned)
     parts = [paragraph(text) for text in summary]
     texts = [f"# {title}", *summary]
