@@ -79,12 +79,13 @@ def check_actions(algorithm: str, space: spaces.Space[Any], where: str) -> None:
 def network_for(algorithm: str, space: spaces.Space[Any], where: str) -> Network:
     """Return the network for what is observed: images, vectors, or a dictionary of them."""
     if isinstance(space, spaces.Dict):
-        if algorithm == "crossq":
+        policy = _named(algorithm, "MultiInput")
+        if "MultiInput" not in policy:
             raise ValueError(
                 f"Expected `--algo` with a policy for dictionaries, which {where} observes, got "
-                "crossq, which has none. sac and tqc have one."
+                f"{algorithm}, which has none. sac and tqc have one."
             )
-        return Network(_named(algorithm, "MultiInput"), InfoNCECombinedExtractor, None)
+        return Network(policy, InfoNCECombinedExtractor, None)
     if not isinstance(space, spaces.Box):
         raise ValueError(
             f"Expected observations of {where} to be numbers (Box or a Dict of Boxes), got "
