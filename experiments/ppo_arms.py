@@ -200,13 +200,20 @@ def features_compared(
     """Yield what all know more than the baseline, the placebo and untrained features."""
     f1 = scores_by_arm(runs, ALGO, mean_f1(protocol))
     beside = scores_by_arm(runs, ALGO, mean_f1(protocol, "untrained"))
-    others = {**f1, "untrained": beside.get("baseline", {})}
     arms = compared_with(grid)
     arms = {**arms, "baseline": (*arms["baseline"], OFFLINE), "untrained": (*grid.arms, OFFLINE)}
     for against, names in arms.items():
-        pairs = {arm: (f1.get(arm, {}), others.get(against, {})) for arm in names}
+        # The scores of an arm's own cells: those of others may be of another version.
+        untrained = {arm: beside.get(arm, beside.get("baseline", {})) for arm in names}
+        others = untrained if against == "untrained" else dict.fromkeys(names, f1.get(against, {}))
+        pairs = {arm: (f1.get(arm, {}), others[arm]) for arm in names}
         heading = f"{against}: mean F1, {protocol}"
         yield to_markdown(comparison_table(pairs, heading, scales=None, rng=rng))
+    usual = beside.get("baseline", {})
+    moved = {arm: (own, usual) for arm, own in beside.items() if own != usual}
+    if moved:
+        heading = f"baseline: F1 of the same untrained encoder, {protocol}"
+        yield to_markdown(comparison_table(moved, heading, scales=None, rng=rng))
 
 
 def main() -> None:

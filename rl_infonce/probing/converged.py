@@ -23,7 +23,7 @@ from rl_infonce.probing.standardise import Standardisation, principal_axes
 
 _FAST_TOLERANCE = 3e-5  # nats; products of rounded factors do not resolve less
 _PENALTY_WITHOUT_VALIDATION = 1e-3
-_PATIENCE = 3
+PENALTY_PATIENCE = 3
 """Penalties in a row without a lower validation loss that end a path: a first rise may be small."""
 
 
@@ -220,7 +220,8 @@ def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
             choices[variable] = _better(problem, variable, penalty, points[place], former)
             position[variable] += 1
             n_stale[variable] = 0 if choices[variable] is not former else n_stale[variable] + 1
-            if n_stale[variable] < _PATIENCE and position[variable] < len(settings.penalties):
+            is_hopeful = n_stale[variable] < PENALTY_PATIENCE
+            if is_hopeful and position[variable] < len(settings.penalties):
                 penalties[place] = settings.penalties[position[variable]]
             else:
                 keep[place] = False

@@ -73,14 +73,25 @@ def _probed(
     runs: Sequence[Run], algo: str, protocol: str
 ) -> tuple[dict[str, _F1ByGame], list[str]]:
     """Return column to the F1 by category of its runs on each game, and the games."""
+    probed = [run for run in runs if run.algo == algo and protocol in run.probes]
+    untrained = _untrained_names(probed, protocol)
     found: dict[str, _F1ByGame] = {}
-    for run in (run for run in runs if run.algo == algo):
-        for encoder, f1 in run.probes.get(protocol, {}).items():
-            name = run.arm if encoder == "trained" else encoder
-            found.setdefault(name, {}).setdefault(run.game, []).append(f1)
-    order = [name for name in (*_REFERENCES, *arms_of(runs)) if name in found]
+    for run in probed:
+        names = {"trained": run.arm, "untrained": untrained.get(run.architecture, "")}
+        for encoder, f1 in run.probes[protocol].items():
+            column = found.setdefault(names.get(encoder, encoder), {})
+            column.setdefault(run.game, []).append(f1)
+    order = [name for name in ("majority", *untrained.values(), *arms_of(runs)) if name in found]
     games = sorted({game for column in found.values() for game in column})
     return {name: found[name] for name in order}, games
+
+
+def _untrained_names(runs: Sequence[Run], protocol: str) -> dict[str, str]:
+    """Return the column of the untrained encoder of each architecture, which are not averaged."""
+    probed = [run.architecture for run in runs if "untrained" in run.probes[protocol]]
+    if len(set(probed)) == 1:
+        return {probed[0]: "untrained"}
+    return {each: f"untrained {each}" for each in probed}
 
 
 def _categories(columns: Mapping[str, _F1ByGame], games: Sequence[str]) -> list[str]:

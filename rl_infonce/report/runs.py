@@ -33,7 +33,8 @@ class Run:
     `steps` [E] and `returns` [E] are those of its episodes, `n_steps` and `n_steps_done` count
     agent steps: the budget, and what was trained, at least the budget. `curves` maps a name to
     steps [P] and values [P], `probes` a protocol to an encoder, one of `PROBED_ENCODERS`, to its F1
-    by category, as the mean over `probe_seeds`. `commits` are those of this library that trained
+    by category, as the mean over `probe_seeds`. `architecture` says in words what the untrained
+    encoder is. `commits` are those of this library that trained
     the run, each once; `seconds` are 0 if not known.
     """
 
@@ -48,6 +49,7 @@ class Run:
     curves: Mapping[str, tuple[IntArray, FloatArray]] = field(default_factory=dict)
     probes: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     probe_seeds: tuple[int, ...] = ()
+    architecture: str = ""
     command: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     commits: tuple[str, ...] = ()

@@ -29,6 +29,7 @@ from rl_infonce.probing import (
     probe_features,
     ridge_probe,
 )
+from rl_infonce.probing.converged import PENALTY_PATIENCE
 from rl_infonce.runs.run_directory import now, software
 from rl_infonce.scoring.feature_sources import MAJORITY, RANDOM, ProbedEncoder
 from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
@@ -89,6 +90,7 @@ class Plan:
             "labels": self.labels,
             "precision": self.precision,
             "split_by": "game",  # scores of earlier versions, which split lives, do not compare
+            "penalty_patience": PENALTY_PATIENCE,  # nor do those of a shorter search
             **({} if self.min_episode_length is None else own),
         }
 

@@ -152,6 +152,7 @@ def _run(
     episodes = _columns(run_dir / "episodes.csv", ("return",))
     steps, returns = episodes.get("return", ([], []))
     progress = _columns(run_dir / "progress.csv", LOGGED)
+    probed = _scores(run_dir) if state.status == "done" else _UNPROBED
     return Run(
         game=cell.game,
         algo=cell.algo,
@@ -166,7 +167,8 @@ def _run(
             for name in LOGGED
             if name in progress
         },
-        probes=_probes(run_dir / "probe", grid.probes(cell)) if state.status == "done" else {},
+        probes=_probes(probed, grid.probes(cell)),
+        architecture=_architecture(probed),
         probe_seeds=tuple(sorted({seed for _, seed in grid.probes(cell)})),
         # It names another folder: that of the cell holds the run already.
         command=shlex.join(["rl-infonce", *train_command(cell, grid, Path(cell.name))]),
@@ -192,11 +194,27 @@ def _columns(path: Path, names: Iterable[str]) -> dict[str, tuple[list[int], lis
     return found
 
 
-def _probes(folder: Path, wanted: set[tuple[str, int]]) -> dict[str, dict[str, dict[str, float]]]:
+_UNPROBED: dict[str, Any] = {"settings": {}, "encoders": {}, "cells": []}
+
+
+def _scores(run_dir: Path) -> dict[str, Any]:
+    """Return what a run's `scores.json` holds, or nothing if the grid has no [probe]."""
+    path = run_dir / "probe" / "scores.json"
+    return read_scores(path) if path.is_file() else _UNPROBED
+
+
+def _architecture(content: Mapping[str, Any]) -> str:
+    """Return what the untrained encoder is that was probed, in words."""
+    found = [
+        each["description"] for each in content["encoders"].values() if each["kind"] == "random"
+    ]
+    return ", ".join(found)
+
+
+def _probes(
+    content: Mapping[str, Any], wanted: set[tuple[str, int]]
+) -> dict[str, dict[str, dict[str, float]]]:
     """Return protocol -> encoder -> category -> F1, the mean over the wanted seeds."""
-    if not (folder / "scores.json").is_file():
-        return {}
-    content = read_scores(folder / "scores.json")
     kinds = {"file": "trained", "random": "untrained", "majority": "majority"}
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for cell in content["cells"]:
@@ -224,9 +242,7 @@ def f1_by_category(scores: Mapping[str, Any]) -> dict[str, float]:
 
 def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, Any]]) -> None:
     """Raise unless a cell's features were probed with the game's labels, frames and split."""
-    if not (run_dir / "probe" / "scores.json").is_file():  # the grid has no [probe]
-        return
-    content = read_scores(run_dir / "probe" / "scores.json")
+    content = _scores(run_dir)
     of_game = probed.setdefault(cell.game, {})
     for scores in content["cells"]:
         if scores["status"] != "done":
@@ -241,12 +257,13 @@ def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, Any]]) 
                 "leave out different variables: probe the features again."
             )
         own = {name: str(scores[name]) for name in ("labels_hash", "frames_hash")}
-        own["split_by"] = str(content["settings"].get("split_by"))
+        for name in ("split_by", "penalty_patience"):
+            own[name] = str(content["settings"].get(name))
         for name, value in own.items():
             first = of_game.setdefault(name, value)
             if value != first:
                 raise ValueError(
                     f"Expected all features on {cell.game} probed with the same {name}, got "
-                    f"{value} in {run_dir} and {first} before it. Results of other labels, frames "
-                    "or splits are not merged: probe the features again."
+                    f"{value} in {run_dir} and {first} before it. Results of other labels, frames, "
+                    "splits or probes are not merged: probe the features again."
                 )

@@ -111,6 +111,7 @@ def test_probing_writes_scores_and_table_and_is_not_repeated(
         "labels": "corrected",
         "precision": "fp32",
         "split_by": "game",
+        "penalty_patience": 3,
     }
     assert set(scored) == {(n, 0, "anand2019") for n in ("small.safetensors", "random", "majority")}
     (run,) = found["runs"]

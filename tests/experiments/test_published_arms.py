@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -190,6 +191,22 @@ def test_the_rule_for_the_default_is_met(weak_arms: list[str]) -> None:
     assert found["against infonce: mean F1, converged", "weak"].words != "lower"
 
 
+def test_what_a_later_probe_changes_is_as_small_as_the_page_says(weak_arms: list[str]) -> None:
+    found = _compared(weak_arms)
+    of_same = "against baseline: F1 of the same untrained encoder, {}".format
+    for arm in ("infonce", "minibatch", "weak", "weak_placebo"):
+        low, high = re.findall(r"[-+][0-9.]+", found[of_same("converged"), arm].difference)[1:]
+        assert 1e-4 < max(-float(low), float(high)) < 1e-3, "some ten thousandths"
+    gain = found["against baseline: mean F1, converged", "weak"].difference
+    assert "(-0.000 to" in gain
+    games = {
+        line.split(" | ")[0].strip("| ")
+        for line in weak_arms
+        if line.startswith("| weak: ") and "+0.000 (+0.000 to +0.000)" in line
+    }
+    assert games == {f"weak: {game}" for game in ("breakout", "seaquest", "space_invaders")}
+
+
 def test_gradients_of_the_minibatchs_pairs_are_as_large_as_their_pages_say() -> None:
     games = ("breakout", "qbert", "seaquest", "space_invaders")
     of_study = {"minibatch_arms": ("minibatch", 1), "minibatch_weak_arms": ("weak", 2)}
@@ -226,7 +243,7 @@ def test_seeds_that_chose_nothing_are_shown_alone(ppo_arms: Table) -> None:
 
     def of_two_seeds(scores: Any, heading: str) -> Any:
         later = {game: {s: by_seed[s] for s in (1, 2)} for game, by_seed in scores.items()}
-        if "mean F1" in heading:
+        if "F1 of" in heading or "mean F1" in heading:
             return {game: list(by_seed.values()) for game, by_seed in later.items()}
         return {
             game: [(v - scale[0]) / (scale[1] - scale[0]) for v in by_seed.values()]

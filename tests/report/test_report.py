@@ -196,6 +196,23 @@ def probed(each: Run, trained: float | None, untrained: float = 0.4) -> Run:
     return replace(each, probes={"converged": scores})
 
 
+def test_untrained_encoders_of_two_architectures_are_not_averaged() -> None:
+    f1 = {"nature": 0.25, "impala": 0.75}
+    runs = [
+        replace(probed(r, 0.5, f1[kind]), architecture=kind)
+        for r in RUNS
+        for kind in ["impala" if r.arm == "infonce" else "nature"]
+    ]
+    markdown = report(runs).markdown
+    for found in (
+        table_of(markdown, OF_FEATURES)["mean"],
+        table_of(markdown, f"{OF_FEATURES}, game by game")["pong: mean"],
+    ):
+        assert found["untrained nature"] == "0.250"
+        assert found["untrained impala"] == "0.750"
+        assert "untrained" not in found
+
+
 def test_features_are_averaged_over_the_games_that_all_columns_have() -> None:
     # on qbert features know more, and there infonce was not probed
     runs = [

@@ -233,14 +233,17 @@ def test_other_labels_or_frames_are_not_merged(folder: SweepFolder, name: str) -
         read_results(folder)
 
 
-def test_other_splits_are_not_merged(folder: SweepFolder) -> None:
+@pytest.mark.parametrize(("name", "value"), [("split_by", "game"), ("penalty_patience", 3)])
+def test_other_splits_or_searches_are_not_merged(
+    folder: SweepFolder, name: str, value: str | int
+) -> None:
     finished(folder, 0)
     path = finished(folder, 1) / "probe" / "scores.json"
     content = json.loads(path.read_text())
-    path.write_text(
-        json.dumps({**content, "settings": {**content["settings"], "split_by": "game"}})
-    )
-    with pytest.raises(ValueError, match=r"same split_by, got game in .*infonce-0 and None before"):
+    path.write_text(json.dumps({**content, "settings": {**content["settings"], name: value}}))
+    with pytest.raises(
+        ValueError, match=rf"same {name}, got {value} in .*infonce-0 and None before"
+    ):
         read_results(folder)
 
 
