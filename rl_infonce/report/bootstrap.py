@@ -128,8 +128,9 @@ def bootstrap_improvement(
 
     x and y map the same tasks to [n_runs], at least 2 each. All pairs of runs are compared whatever
     their seeds, and the arms are drawn each on its own. Equal arms have 0.5. Arms without any
-    overlap give an interval without width, [1, 1] or [0, 0]; with one task and 3 runs each equal
-    arms do so in one of ten comparisons.
+    overlap on any task give an interval without width, as [1, 1], [0, 0] or, where one arm is above
+    on one of two tasks and below on the other, [0.5, 0.5]; with one task and 3 runs each equal arms
+    do so in one of ten comparisons.
     """
     _check_settings(rng, n_resamples, confidence)
     ours, theirs = checked_scores("x", x, 2), checked_scores("y", y, 2)

@@ -15,7 +15,7 @@ from rl_infonce.report.profiles import HOW_READ, NOT_DRAWN, profile_chart
 from rl_infonce.report.return_tables import runs_csv, to_markdown
 from rl_infonce.report.run_scores import Scales
 from rl_infonce.report.runs import Run, arms_of
-from rl_infonce.report.sections import HOW_COMPARED, MEASURES, Part, parts_of, scaled_by
+from rl_infonce.report.sections import HOW_COMPARED, Part, parts_of, scaled_by
 from rl_infonce.report.trials import HOW_CHOSEN, Search, trials_table
 
 _HOW_DRAWN = (
@@ -82,7 +82,7 @@ def make_report(
             _add(part._replace(heading=name), parts, texts)
         parts += _drawn(runs, algo, own_scales, rng)
     if search is not None:
-        about = [HOW_CHOSEN.format(MEASURES[search.measure])]
+        about = [HOW_CHOSEN.format(search.value)]
         _add(Part("Trials", trials_table(search.trials), about), parts, texts)
     if runs:
         _add_origins(runs, parts, texts)

@@ -27,11 +27,11 @@ HOW_COMPARED = (
     "words` is of `difference` alone: where its interval holds 0, no difference was detected. The "
     "other intervals are 95 % bootstrap intervals: that of the IQMs is widened for few runs, that "
     "of P(better), the probability that a run scores above a run of the other arm, whatever their "
-    "seeds, is too narrow for few, and has no width where all runs of one arm lie above all of the "
-    "other. `found in 4 of 5` is how large a true difference must be for 4 "
-    "of 5 such experiments to detect it, estimated from the scatter of the pairs. Few pairs tell "
-    "that badly: in 95 % of experiments with one game the true share is 4 to 10 in 10 with a dozen"
-    " pairs, and 1 to 10 with three."
+    "seeds, is too narrow for few, and has no width where on each game all runs of one arm lie "
+    "above, or all below, those of the other. `found in 4 of 5` is how large a true difference "
+    "must be for 4 of 5 such experiments to detect it, estimated from the scatter of the pairs. "
+    "Few pairs tell that badly: in 95 % of experiments with one game the true share is 4 to 10 in "
+    "10 with a dozen pairs, and 1 to 10 with three."
 )
 _SCALE = "Differences are in human-normalised units: 0 is a random agent, 1 a human."
 _UNITS = (

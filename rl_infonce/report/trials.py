@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from rl_infonce.report.return_tables import Table
 
 HOW_CHOSEN = (
-    "Each trial was an arm on the whole grid, and its value is {}, averaged over games and "
-    "algorithms; the best stands first. The value of the best of many is too good: train its "
+    "Each trial was an arm on the whole grid, and its value is the {}. The best stands "
+    "first. The value of the best of many is too good: train its "
     "settings again beside the baseline, on seeds that did not choose them."
 )
 
@@ -24,10 +24,10 @@ class Trial(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The trials of a search, and what their value is: "area" or "final"."""
+    """The trials of a search, and what their value is, in words."""
 
     trials: Sequence[Trial]
-    measure: str
+    value: str
 
 
 def trials_table(trials: Sequence[Trial]) -> Table:

@@ -14,6 +14,7 @@ import numpy as np
 from rl_infonce.checks import import_extra
 from rl_infonce.report.run_scores import Scales, normalized
 from rl_infonce.report.runs import scores_by_arm
+from rl_infonce.report.sections import MEASURES
 from rl_infonce.report.trials import Search, Trial
 from rl_infonce.sweeps.arms import Settings
 from rl_infonce.sweeps.grid import Grid
@@ -48,6 +49,7 @@ def run_study(
     _check_trainings(study, grid, folder)
     for name, value in _trainings(grid).items():
         study.set_user_attr(name, value)
+    study.set_user_attr("value", value_in_words(grid, scales))
     # The same seed again would suggest the first trials again.
     seed = np.random.SeedSequence([*grid.seeds, len(study.trials)]).generate_state(1)[0]
     study.sampler = optuna.samplers.TPESampler(seed=int(seed))
@@ -69,6 +71,14 @@ def run_study(
         elif _has_failed(folder, own):  # any other stays begun, and is tried again next time
             study.tell(number, state=state.FAIL)
         yield name, settings, value
+
+
+def value_in_words(grid: Grid, scales: Scales | None) -> str:
+    """Return what the values of a grid's trials are."""
+    scaled = ", where 0 is a random agent and 1 a human" if scales else ""
+    if not scales and len(grid.tasks) > 1:
+        scaled = ", in each environment's own units: those of the largest returns decide"
+    return f"{MEASURES[_search(grid)['measure']]}, mean over the grid{scaled}"
 
 
 def check_study(folder: SweepFolder, grid: Grid) -> None:
@@ -149,7 +159,7 @@ def read_search(folder: SweepFolder) -> Search | None:
         return None
     with _copied_study(folder) as study:
         trials = _trials_of(study)
-        return Search(trials, study.user_attrs.get("measure", "area")) if trials else None
+        return Search(trials, study.user_attrs.get("value", "score")) if trials else None
 
 
 def _trials_of(study: Any) -> list[Trial]:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import NamedTuple
 
 from rl_infonce.atari.human_scores import human_scores
-from rl_infonce.report.sections import MEASURES
 from rl_infonce.runs.signals import INTERRUPTED
 from rl_infonce.sweeps.arms import Settings
 from rl_infonce.sweeps.grid import Grid
-from rl_infonce.sweeps.study import best_trial, run_study
+from rl_infonce.sweeps.study import best_trial, run_study, value_in_words
 from rl_infonce.sweeps.sweep_run import CellEnd, SweepRun
 
 _FAILED_AT_FIRST = 3  # trials, after which the machine may be at fault and not their settings
@@ -47,11 +46,7 @@ class StudyRun:
     @property
     def measure(self) -> str:
         """What the values of trials mean, in words."""
-        what = MEASURES[str((self._sweep.grid.study or {}).get("measure"))]
-        scaled = ", where 0 is a random agent and 1 a human" if self._scales else ""
-        if not self._scales and len(self._sweep.grid.tasks) > 1:
-            scaled = ", in each environment's own units: those of the largest returns decide"
-        return f"{what}, mean over the grid{scaled}"
+        return value_in_words(self._sweep.grid, self._scales)
 
     def trials(self) -> Iterator[TrialEnd]:
         """Yield trials as they end."""

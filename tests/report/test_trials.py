@@ -26,13 +26,13 @@ def test_the_best_trial_stands_first_and_none_is_hidden() -> None:
 
 def test_a_search_alone_is_a_report() -> None:
     rng = np.random.default_rng(0)
-    search = Search(TRIALS, "final")
+    search = Search(TRIALS, "final score, mean over the grid")
     report = make_report(
         "A search", [], missing=["a cell"], scales=None, rng=rng, n_seeds={"a": 1}, search=search
     )
     assert "## Trials" in report.markdown
     assert "Missing: a cell." in report.markdown
-    assert "its value is mean return of its last tenth, averaged" in report.markdown
+    assert "its value is the final score, mean over the grid. " in report.markdown
     assert report.html.count("<tr>") == 5
     assert "How it was made" not in report.html
     assert len(report.csv.splitlines()) == 1

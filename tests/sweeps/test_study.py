@@ -377,7 +377,7 @@ def test_the_trials_of_a_study_are_read_for_a_report(folder: SweepFolder) -> Non
     found = list(run_study(folder, grid(), Trainer(folder, stop_at=4, fail_at=2), None))
     search = read_search(folder)
     assert search is not None
-    assert search.measure == "area"
+    assert search.value == "mean return over the budget, mean over the grid"
     assert [trial.state for trial in search.trials] == ["done", "failed", "done", "begun"]
     for trial, (name, settings, value) in zip(search.trials, found, strict=False):
         own = {**settings}
