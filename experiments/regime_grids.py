@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import control_pixels  # noqa: F401 (registers its ids)
 import distractors  # noqa: F401 (registers its ids)
+
+from rl_infonce.settings import InfoNCESettings, defaults
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -62,6 +65,9 @@ class Grid(NamedTuple):
 def read_grid(path: Path) -> Grid:
     """Return the grid of a file."""
     found = tomllib.loads(path.read_text(encoding="utf-8"))
+    known = {*Grid._fields, "arm"} - {"arms"}
+    if unknown := sorted(found.keys() - known):
+        raise ValueError(f"Expected the keys {sorted(known)} in {path}, got also {unknown}.")
     return Grid(
         algorithm=found["algorithm"],
         policy=found.get("policy", "MlpPolicy"),
@@ -100,7 +106,16 @@ def runs_of(grid: Grid, output: Path) -> Runs:
             raise ValueError(f"Expected {path} to be of this grid, got other steps or settings.")
         of_cell = found.setdefault((task, arm), {})
         losses = [each["loss"] for each in [*of_cell.values(), run] if "loss" in each]
-        if any(loss != losses[0] for loss in losses):
+        if any(not _are_equal(loss, losses[0]) for loss in losses):
             raise ValueError(f"Expected {path} to have the loss of the other seeds, got another.")
         of_cell[seed] = run
     return found
+
+
+def _are_equal(loss: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two runs had one loss; a setting that a run does not name had its default."""
+    usual = json.loads(json.dumps(defaults(InfoNCESettings)))
+    names = loss.keys() | other.keys()
+    return all(
+        loss.get(name, usual.get(name)) == other.get(name, usual.get(name)) for name in names
+    )

@@ -152,6 +152,34 @@ def test_the_file_of_random_returns_says_what_a_random_agent_earns(task: str) ->
     )
 
 
+@pytest.mark.parametrize("line", ["normalise = true", "[hyperparameter]", "[train]"])
+def test_what_a_grid_does_not_know_is_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "grid.toml"
+    path.write_text(f"{line}\n{GRID}" if "=" in line else f"{GRID}\n{line}\n")
+    with pytest.raises(
+        ValueError, match=rf"Expected the keys .* got also .*{line.split()[0][1:-1]}"
+    ):
+        read_grid(path)
+
+
+def test_a_setting_that_later_runs_have_and_former_ones_not_is_no_other_loss(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "grid.toml").write_text(GRID)
+    grid = read_grid(tmp_path / "grid.toml")._replace(seeds=(0, 1))
+    (task,), (arm, *_) = grid.tasks, grid.arms
+    usual = {"n_pairs": 256, "isolated": True}
+    losses = [{**usual, "select_inputs": None, "former": None}, usual]
+    for seed, loss in enumerate(losses):
+        run = {"n_steps": grid.n_timesteps, "settings": grid.arms[arm], "loss": loss}
+        (tmp_path / f"{task}-{arm}-{seed}.json").write_text(json.dumps(run))
+    assert len(runs_of(grid, tmp_path)[task, arm]) == 2
+    run["loss"] = {**usual, "select_inputs": False}
+    (tmp_path / f"{task}-{arm}-1.json").write_text(json.dumps(run))
+    with pytest.raises(ValueError, match="to have the loss of the other seeds, got another"):
+        runs_of(grid, tmp_path)
+
+
 def test_every_task_of_a_grid_has_a_random_return() -> None:
     known = json.loads(regime_units.RANDOM_RETURNS.read_text())
     for path in sorted((EXPERIMENTS / "regimes").glob("*.toml")):
