@@ -45,7 +45,8 @@ def label_versions() -> tuple[str, ...]:
     """Return the names of the versions.
 
     "anand2019" is the version that reproduces the paper's table 1, "atariari2021" the last one that
-    its authors published, "corrected" the latter without what contradicts the emulator.
+    its authors published, "corrected" the latter without what contradicts the emulator, and with
+    what was found beside it.
     """
     return tuple(_table())
 
