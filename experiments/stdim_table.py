@@ -23,13 +23,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from rl_infonce.atari.cache import cached_frames
 from rl_infonce.atari.games import resolve_game
@@ -39,17 +40,9 @@ from rl_infonce.atari.published import published_scores
 from rl_infonce.device import processor_name, usable_device
 from rl_infonce.files.durable import replace_text
 from rl_infonce.networks.architectures import STDIMEncoder
-from rl_infonce.pretraining import (
-    PretrainingSettings,
-    make_objective,
-    parse_budget,
-    pretrain,
-    training_and_validation,
-)
-from rl_infonce.pretraining.objectives import default_batch_size
+from rl_infonce.networks.encoder_file import load_encoder
 from rl_infonce.probing import (
     ProbeScores,
-    drop_low_entropy,
     extract_features,
     majority_scores,
     make_task,
@@ -61,6 +54,7 @@ from rl_infonce.report.statistics import t_interval
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
 from rl_infonce.scoring.probe_runner import TASKS
+from rl_infonce.training.atari_encoder import EncoderPlan, pretrain_encoder
 
 PROTOCOLS = ("anand2019", "converged")
 GAMES = ("pong", "breakout", "boxing", "ms_pacman", "space_invaders", "freeway")
@@ -160,12 +154,12 @@ def sizes_of(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def fill(cell: Cell, sizes: Sizes, runs: Path) -> dict[str, Any]:
     """Pretrain if there is something to train, probe, and return what the file says."""
-    training, encoder = {}, None
-    if cell.objective != "majority":
-        generator = torch.Generator().manual_seed(cell.seed)
-        encoder = STDIMEncoder(generator)
-    if encoder is not None and cell.objective != "random":
-        training = pretrained(cell, encoder, generator, sizes, runs)
+    encoder: nn.Module | None = None
+    training: dict[str, Any] = {}
+    if cell.objective == "random":
+        encoder = STDIMEncoder(torch.Generator().manual_seed(cell.seed))
+    elif cell.objective != "majority":
+        encoder, training = pretrained(cell, sizes, runs)
     return {
         **asdict(cell),
         **asdict(sizes),
@@ -182,39 +176,25 @@ def fill(cell: Cell, sizes: Sizes, runs: Path) -> dict[str, Any]:
     }
 
 
-def pretrained(
-    cell: Cell, encoder: STDIMEncoder, generator: torch.Generator, sizes: Sizes, runs: Path
-) -> dict[str, Any]:
-    """Train the encoder in place and return how that went."""
-    frames = frames_of(cell.game, sizes.n_frames, PRETRAINING_SEED)
-    train, held_out = training_and_validation(
-        frames.observations("screen"),
-        frames.episode_ids,
-        np.random.default_rng(cell.seed),
-        group_ids=frames.game_ids,
+def pretrained(cell: Cell, sizes: Sizes, runs: Path) -> tuple[nn.Module, dict[str, Any]]:
+    """Return a trained encoder, and how its training went."""
+    plan = EncoderPlan(
+        cell.game,
+        cell.objective,
+        budget=sizes.budget,
+        n_frames=sizes.n_frames,
+        policy=POLICY.replace("_", "-"),
+        data_seed=PRETRAINING_SEED,
+        labels=LABELS if cell.objective == "supervised" else None,
+        seed=cell.seed,
     )
-    if cell.objective == "supervised":
-        labels, _ = drop_low_entropy(frames.labelled("screen", LABELS).labels, train.rows)
-        train, held_out = replace(train, labels=labels), replace(held_out, labels=labels)
-    objective = make_objective(
-        cell.objective, encoder, generator, variables=tuple(train.labels)
-    ).to(usable_device("auto"))
-    settings = PretrainingSettings(batch_size=default_batch_size(cell.objective), seed=cell.seed)
     folder = runs / cell.name
     folder.mkdir(exist_ok=True)
-    progress = pretrain(
-        objective,
-        train,
-        held_out,
-        parse_budget(sizes.budget),
-        settings,
-        folder=folder,
-        about=asdict(cell) | {"n_frames": sizes.n_frames},
-    )
-    return {"settings": asdict(settings), **asdict(progress)}
+    path, progress = pretrain_encoder(plan, folder)
+    return load_encoder(path), {"settings": asdict(plan.settings()), **asdict(progress)}
 
 
-def probed(cell: Cell, encoder: STDIMEncoder | None, sizes: Sizes) -> dict[str, ProbeScores]:
+def probed(cell: Cell, encoder: nn.Module | None, sizes: Sizes) -> dict[str, ProbeScores]:
     """Return the scores under both protocols; without an encoder, of the majority class."""
     frames = frames_of(cell.game, sizes.n_probe_frames, PROBE_SEED)
     labelled = frames.labelled("screen", LABELS)
