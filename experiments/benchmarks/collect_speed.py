@@ -29,6 +29,7 @@ from output import finish, machine
 
 from rl_infonce.atari import collect
 from rl_infonce.atari.emulator import FRAME_SKIP, make_ale
+from rl_infonce.report.return_tables import markdown_table
 
 VIEW_SIZES: dict[str, tuple[int, int]] = {"screen": (160, 210), "agent": (84, 84)}  # width, height
 GYMNASIUM_IDS = {"pong": "ALE/Pong-v5", "breakout": "ALE/Breakout-v5", "boxing": "ALE/Boxing-v5"}
@@ -128,14 +129,14 @@ def compare(args: Args) -> dict[str, Any]:
 
 def table(summary: dict[str, Any]) -> str:
     """Return medians in Markdown, with the lowest and highest."""
-    lines = ["| game | " + " | ".join(ARMS) + " | x gymnasium |", "|---" * (len(ARMS) + 2) + "|"]
+    rows = []
     for game, arms in summary["steps_per_second"].items():
         cells = [
             f"{s['median']:.0f} ({s['lowest']:.0f} to {s['highest']:.0f})" for s in arms.values()
         ]
         ratio = arms["collect"]["median"] / arms["gymnasium"]["median"]
-        lines.append(f"| {game} | " + " | ".join(cells) + f" | {ratio:.1f} |")
-    return "\n".join(lines)
+        rows.append([game, *cells, f"{ratio:.1f}"])
+    return markdown_table(["game", *ARMS, "x gymnasium"], rows)
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ from output import finish, machine
 from torch import Tensor
 
 from rl_infonce.nce import contrast
+from rl_infonce.report.return_tables import markdown_table
 
 DIM, TEMPERATURE = 128, 0.1
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -210,14 +211,11 @@ def resident(field: str) -> int:
 def table(summary: dict[str, Any]) -> str:
     """Return the medians in Markdown: milliseconds and, in brackets, speed relative to a peer."""
     names = list(dict.fromkeys(n for each in summary["times"].values() for n in each["median"]))
-    lines = [
-        "| N | " + " | ".join(names) + " |",
-        "|---|" + "---|" * len(names),
+    rows = [
+        [f"{int(n):,}", *(_cell(each["median"].get(name)) for name in names)]
+        for n, each in summary["times"].items()
     ]
-    for n, each in summary["times"].items():
-        cells = [_cell(each["median"].get(name)) for name in names]
-        lines.append(f"| {int(n):,} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return markdown_table(["N", *names], rows)
 
 
 def _cell(median: dict[str, float] | None) -> str:
@@ -230,10 +228,11 @@ def _cell(median: dict[str, float] | None) -> str:
 def memory_table(summary: dict[str, Any]) -> str:
     """Return, in Markdown, what loss and gradients add to the peak memory of a process."""
     n = summary["memory"]["size"]
-    lines = [f"| loss at N = {n:,} | extra peak memory | one matrix of scores |", "|---|---|---|"]
-    for name, extra in summary["memory"]["extra_mb"].items():
-        lines.append(f"| {name} | {extra:.0f} MB | {4 * n * n / 1e6:.0f} MB |")
-    return "\n".join(lines)
+    rows = [
+        [name, f"{extra:.0f} MB", f"{4 * n * n / 1e6:.0f} MB"]
+        for name, extra in summary["memory"]["extra_mb"].items()
+    ]
+    return markdown_table([f"loss at N = {n:,}", "extra peak memory", "one matrix of scores"], rows)
 
 
 def limits_table(summary: dict[str, Any]) -> str:
@@ -242,13 +241,12 @@ def limits_table(summary: dict[str, Any]) -> str:
     Scores and both gradients are three products of N^2 D multiply-adds each.
     """
     speed = 1e6 * summary["machine"]["matmul_gflop_per_second"]  # FLOP per ms
-    lines = ["| N | three products | ours, one way | ours, symmetric |", "|---|---|---|---|"]
+    names, rows = ("ours, one way", "ours, symmetric"), []
     for n, each in summary["times"].items():
         least = 3 * 2 * int(n) ** 2 * summary["dim"] / speed
-        ours = [each["median"][name]["ms"] for name in ("ours, one way", "ours, symmetric")]
-        cells = " | ".join(f"{ms / least:.1f}x" for ms in ours)
-        lines.append(f"| {int(n):,} | {least:,.2f} ms | {cells} |")
-    return "\n".join(lines)
+        cells = [f"{each['median'][name]['ms'] / least:.1f}x" for name in names]
+        rows.append([f"{int(n):,}", f"{least:,.2f} ms", *cells])
+    return markdown_table(["N", "three products", *names], rows)
 
 
 def matmul_speed(dtype: torch.dtype = torch.float32) -> float:

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from rl_infonce.device import hardware_name, usable_device
 from rl_infonce.nce import contrast
+from rl_infonce.report.return_tables import markdown_table
 
 SIZES = (1024, 2048, 4096, 8192, 16384, 65536)
 SIDES = (1024, 2048, 4096, 8192, 16384)
@@ -95,16 +96,12 @@ def table(summary: Mapping[str, Any]) -> str:
     """Return the milliseconds in Markdown."""
     columns = ["none", *map(str, SIDES)]
     titles = ["all at once", *(f"{side:,}" for side in SIDES)]
-    lines = [
-        "| N | form | three products | " + " | ".join(titles) + " |",
-        "|---" * (3 + len(columns)) + "|",
-    ]
+    rows = []
     for n, entry in summary["ms"].items():
         for form in FORMS:
             cells = [rounded(entry[form].get(column)) for column in columns]
-            cells = [f"{int(n):,}", form, rounded(entry["products"]), *cells]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            rows.append([f"{int(n):,}", form, rounded(entry["products"]), *cells])
+    return markdown_table(["N", "form", "three products", *titles], rows)
 
 
 def rounded(ms: float | None) -> str:
