@@ -1,11 +1,11 @@
-"""The grid of a sweep: a TOML file, read with all its problems named at once."""
+"""The grid of a sweep: a TOML file, checked as a whole before anything is trained."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,17 +16,16 @@ from rl_infonce.environments.ids import find_spec, is_atari
 from rl_infonce.report.runs import PROBED_ENCODERS
 from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.sweeps.arms import ARMS, Settings, control_problems, merged
-from rl_infonce.sweeps.search import study_of, study_problems
+from rl_infonce.sweeps.search import search_conflicts, study_of, study_problems
 from rl_infonce.sweeps.settings_check import (
-    DECIDING,
+    PROBE_SETTINGS,
     check_loss,
     complaints,
-    legal_settings,
     probe_problems,
+    table_problems,
     train_problems,
     unknown,
     unprobed_problems,
-    without_decided,
 )
 from rl_infonce.training.algorithms import checked_hyperparameters
 from rl_infonce.training.plan import folder_name
@@ -157,6 +156,8 @@ def parse_grid(content: bytes, path: Path, *, check_files: bool = False) -> Grid
 def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     """Return the grid that a mapping describes; a `GridError` names every entry that is wrong.
 
+    What does not go together, or not with an algorithm, is named once each table is right alone.
+
     "games" or "envs", and "n_timesteps", must be given. "algos" (ppo), "arms" (baseline and
     infonce), "seeds" (0, 1, 2) and the tables "train", "arm.NAME", "probe" and "study" may be.
     """
@@ -187,14 +188,12 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     if type(n_timesteps) is not int or n_timesteps < 1:
         problems.append(f"Expected `n_timesteps` to be an int >= 1, got {n_timesteps!r}.")
     train, probe, study = content.get("train", {}), content.get("probe"), content.get("study")
-    problems += _table_problems(train, own, arms, values, check_files)
-    problems += [] if probe is None else probe_problems(probe, values["games"], values["envs"])
-    problems += [] if probe is None else unprobed_problems(train, arms, values["arms"])
-    problems += [] if study is None else study_problems(study, values["algos"], train)
-    if problems:
-        raise GridError("\n".join(f"  {problem}" for problem in dict.fromkeys(problems)))
+    problems += _table_problems(train, own, values["arms"], check_files)
+    problems += [] if probe is None else table_problems("probe", probe, PROBE_SETTINGS)
+    problems += [] if study is None else study_problems(study, values["algos"])
+    _refuse(problems)
     settings = {name: arms[name] for name in values.pop("arms")}
-    return Grid(
+    grid = Grid(
         **values,
         n_timesteps=n_timesteps,  # type: ignore[arg-type]
         settings=settings,
@@ -202,6 +201,14 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
         probe=probe,
         study=None if study is None else study_of(study, values["algos"]),
     )
+    _refuse(_conflicts(grid))
+    return grid
+
+
+def _refuse(problems: Iterable[str]) -> None:
+    """Raise if there is a problem; each is named once."""
+    if lines := [f"  {problem}" for problem in dict.fromkeys(problems)]:
+        raise GridError("\n".join(lines))
 
 
 # -- lists -----------------------------------------------------------------------------------------
@@ -292,50 +299,36 @@ def _task_problems(values: Mapping[str, Sequence[str]], check_registry: bool) ->
 
 
 def _table_problems(
-    train: Any,
-    own: Mapping[str, Any],
-    arms: Mapping[str, Any],
-    values: Mapping[str, Any],
-    check_files: bool,
-) -> list[str]:
-    """Return what is wrong with tables of settings, alone and then together."""
-    problems = list(train_problems("train", train, check_files=check_files))
-    for name, table in own.items():
-        problems += train_problems(f"arm.{name}", table, check_files=check_files)
-    unused = sorted(own.keys() - {*values["arms"]})
-    if unused:
-        problems.append(
-            f"Expected each [arm.*] also in `arms`, got {', '.join(unused)} there alone."
-        )
-    sound = {name: legal_settings(arms[name]) for name in values["arms"]}
-    return [*problems, *_settings_problems(values, sound, legal_settings(train))]
-
-
-def _settings_problems(
-    values: Mapping[str, Any], arms: Mapping[str, Settings], train: Settings
+    train: Any, own: Mapping[str, Any], arms: Sequence[str], check_files: bool
 ) -> Iterator[str]:
+    """Yield what is wrong with each table of settings alone."""
+    yield from train_problems("train", train, check_files=check_files)
+    for name, table in own.items():
+        yield from train_problems(f"arm.{name}", table, check_files=check_files)
+    unused = sorted(own.keys() - {*arms})
+    if unused:
+        yield f"Expected each [arm.*] also in `arms`, got {', '.join(unused)} there alone."
+
+
+def _conflicts(grid: Grid) -> Iterator[str]:
+    """Yield what a training or a probe would refuse in tables that are right on their own."""
+    yield from _settings_problems(grid)
+    if grid.probe is not None:
+        yield from probe_problems(grid.probe, grid.games, grid.envs)
+        yield from unprobed_problems(grid.train, grid.settings)
+    if grid.study is not None:
+        yield from search_conflicts(grid.study, grid.train)
+
+
+def _settings_problems(grid: Grid) -> Iterator[str]:
     """Yield what the extractor and the algorithms would refuse."""
-    for algo, arm in itertools.product(values["algos"], arms):
+    for algo, arm in itertools.product(grid.algos, grid.arms):
         where = f"Arm {arm!r} with {algo}"
-        has_envs = bool(values["envs"])
-        problems = control_problems(train, arm, algo, has_envs=has_envs)
+        problems = control_problems(grid.train, arm, algo, has_envs=bool(grid.envs))
         yield from (f"{where}: {each}" for each in problems)
-        settings = merged(train, arms[arm], algo)
-        if settings.get("normalize") and values["games"]:
+        settings = merged(grid.train, grid.settings[arm], algo)
+        if settings.get("normalize") and grid.games:
             yield f"{where}: Expected `normalize` with `envs` alone, got it with `games`."
-        yield from _loss_problems(where, settings)
+        yield from complaints(where, check_loss, settings)
         for name, value in settings.get("hyperparameters", {}).items():
             yield from complaints(where, checked_hyperparameters, algo, {name: value})
-
-
-def _loss_problems(where: str, settings: Settings) -> Iterator[str]:
-    """Yield what is wrong with a loss, one setting after the other: a check stops at the first."""
-    left = dict(settings)
-    while problems := complaints(where, check_loss, left):
-        yield from problems
-        blamed = next((name for name in left if f"`{name}`" in problems[0]), None)
-        if blamed is None:
-            return
-        del left[blamed]
-        if blamed in DECIDING:
-            left = without_decided(left)

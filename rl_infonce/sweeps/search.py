@@ -11,7 +11,6 @@ from rl_infonce.sweeps.settings_check import (
     SETTINGS,
     check_loss,
     complaints,
-    legal_settings,
     table_problems,
     train_problems,
     unknown,
@@ -27,8 +26,8 @@ STUDY_SETTINGS: dict[str, Kind] = {
 }
 
 
-def study_problems(study: Any, algos: Sequence[str], train: Any) -> Iterator[str]:
-    """Yield what is wrong with a study as it was given, and with the settings of all its trials."""
+def study_problems(study: Any, algos: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with a study as it was given."""
     yield from table_problems("study", study, STUDY_SETTINGS)
     if not isinstance(study, Mapping):
         return
@@ -41,12 +40,22 @@ def study_problems(study: Any, algos: Sequence[str], train: Any) -> Iterator[str
     for name, spec in search.items() if isinstance(search, Mapping) else ():
         if _is_range(spec):
             yield from _name_problems(name, _values(spec), algos)
-            yield from _training_problems(name, _values(spec), legal_settings(train))
+            for given in _given(name, spec):
+                yield from train_problems("study.search", given)
         else:
             yield (
                 f"Expected `study.search.{name}` to be {{low = x, high = y}}, also with "
                 f"log = true, or {{choices = [...]}}, got {spec!r}."
             )
+
+
+def search_conflicts(study: Mapping[str, Any], train: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why trainings would refuse a sound study's settings beside those of all trials."""
+    if complaints("", check_loss, train):  # these are named already
+        return
+    for name, spec in study["search"].items():
+        for given in _given(name, spec):
+            yield from complaints("[study.search]", check_loss, {**train, **given})
 
 
 def study_of(study: Mapping[str, Any], algos: Sequence[str]) -> Mapping[str, Any]:
@@ -102,18 +111,18 @@ def _hyperparameter_problems(
         yield from problems
 
 
-def _training_problems(name: str, values: Sequence[Any], train: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why a training would refuse a setting beside those of all trials."""
-    for value in values:
-        kind = SETTINGS.get(name)
-        if kind is None:
-            continue
-        stands_for_list = kind.fits([value]) and not kind.fits(value)  # as one horizon does
-        given = {name: [value] if stands_for_list else value}
-        problems = list(train_problems("study.search", given))
-        yield from problems
-        if not problems and not complaints("", check_loss, train):  # or it is named already
-            yield from complaints("[study.search]", check_loss, {**train, **given})
+def _given(name: str, spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return each value of a search as the table that gives it to a training, if it is a setting.
+
+    One horizon stands for a list of one.
+    """
+    kind = SETTINGS.get(name)
+    if kind is None:
+        return []
+    return [
+        {name: [value] if kind.fits([value]) and not kind.fits(value) else value}
+        for value in _values(spec)
+    ]
 
 
 def _is_whole(name: str, algos: Sequence[str]) -> bool:

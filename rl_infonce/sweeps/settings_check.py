@@ -9,17 +9,7 @@ from typing import Any
 
 from rl_infonce.atari.labels import labelled_games, load_labels
 from rl_infonce.device import named_device
-from rl_infonce.kinds import (
-    TABLE,
-    TEXT,
-    Choice,
-    Choices,
-    Count,
-    Counts,
-    Kind,
-    Number,
-    is_legal,
-)
+from rl_infonce.kinds import TABLE, TEXT, Choice, Choices, Count, Counts, Kind, Number
 from rl_infonce.presets import LOSS_SETTINGS, preset_settings, usual_preset
 from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS
@@ -42,10 +32,6 @@ SETTINGS: dict[str, Kind] = {
     **{name: declared(TrainingPlan)[name].kind for name in _OF_TRAINING},
     "hyperparameters": TABLE,
 }
-DECIDING = {"preset", "augmentation", *(s.needs[0] for s in LOSS_SETTINGS.values() if s.needs)}
-"""Settings by which others are legal or not."""
-
-_DECIDED_BY_NONE = {"infonce_coef", "n_pairs"}
 PROBE_SETTINGS: dict[str, Kind] = {
     "n_frames": Count(),
     "labels": TEXT,
@@ -82,31 +68,9 @@ def value_problems(name: str, kind: Kind, value: Any) -> Iterator[str]:
         yield str(error)
 
 
-def legal(table: Any, known: Mapping[str, Kind]) -> dict[str, Any]:
-    """Return the entries of a table with which `table_problems` finds nothing wrong."""
-    given = table.items() if isinstance(table, Mapping) else ()
-    return {name: each for name, each in given if name in known and is_legal(known[name], each)}
-
-
-def without_decided(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without those whose legality other settings of the loss decide."""
-    decided = LOSS_SETTINGS.keys() - _DECIDED_BY_NONE
-    return {name: value for name, value in settings.items() if name not in decided}
-
-
 def without_session(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without those, such as the device, that a run may change as it goes on."""
     return {name: value for name, value in settings.items() if name not in OF_A_SESSION}
-
-
-def legal_settings(table: Any) -> dict[str, Any]:
-    """Return the entries of a table of `rl-infonce train` that may be looked at together."""
-    settings = legal(table, SETTINGS)
-    if isinstance(table, Mapping) and DECIDING & (table.keys() - settings.keys()):
-        settings = without_decided(settings)
-    given = settings.pop("hyperparameters", {})
-    sound = {n: each for n, each in given.items() if not [*_hyperparameter_problems("", {n: each})]}
-    return settings | ({"hyperparameters": sound} if sound else {})
 
 
 def unknown(
@@ -202,33 +166,32 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | bool) or Number().fits(value)
 
 
-def probe_problems(probe: Any, games: Sequence[str], envs: Sequence[str] = ()) -> list[str]:
-    """Return why `rl-infonce probe` would refuse settings on games."""
-    problems = list(table_problems("probe", probe, PROBE_SETTINGS))
+def probe_problems(
+    probe: Mapping[str, Any], games: Sequence[str], envs: Sequence[str]
+) -> Iterator[str]:
+    """Yield why `rl-infonce probe` would refuse games, or settings that are legal alone."""
     if envs:
-        problems.append(
+        yield (
             "Expected [probe] with `games` alone, as labels are read from the RAM of Atari games, "
             f"got `envs` {', '.join(envs)}. Give them a grid of their own."
         )
-    probe = legal(probe, PROBE_SETTINGS)
     frames = {"n_frames": probe.get("n_frames"), "seed": probe.get("data_seed"), "policy": None}
-    problems += complaints("[probe]", find_frames, (), None, "agent", **frames)
+    yield from complaints("[probe]", find_frames, (), None, "agent", **frames)
     labels = probe.get("labels", LABELS)
     no_labels = complaints("[probe]", labelled_games, labels)
+    yield from no_labels
     for game in () if no_labels else games:
-        problems += complaints("[probe]", load_labels, game, labels)
-    return problems + no_labels
+        yield from complaints("[probe]", load_labels, game, labels)
 
 
-def unprobed_problems(train: Any, arms: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Return why `rl-infonce probe` would refuse the models of some arms."""
-    common = legal(train, SETTINGS)
-    settings = {name: common | legal(arms[name], SETTINGS) for name in names}
-    isolated = [name for name, given in settings.items() if given.get("isolated")]
-    if not isolated:
-        return []
-    return [
-        f"Expected [probe] beside arms without `isolated = true`, got {', '.join(isolated)}: the "
-        "policy reads an average of such an encoder, which a probe cannot rebuild from a file. "
-        "Give them a grid without [probe]."
-    ]
+def unprobed_problems(
+    train: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Yield why `rl-infonce probe` would refuse the models of some arms."""
+    isolated = [name for name, own in arms.items() if {**train, **own}.get("isolated")]
+    if isolated:
+        yield (
+            f"Expected [probe] beside arms without `isolated = true`, got {', '.join(isolated)}: "
+            "the policy reads an average of such an encoder, which a probe cannot rebuild from a "
+            "file. Give them a grid without [probe]."
+        )
