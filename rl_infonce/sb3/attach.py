@@ -178,30 +178,26 @@ class GradientWatch:
 
 
 class Attachment:
-    """Gradients that wait for the host's next backward, and the hooks that watch it."""
+    """Attaches gradients to the host's next backward, under the hooks of one watch at a time."""
 
     def __init__(self) -> None:
-        self.pending: AuxiliaryGradients | None = None
         self._withdraw_hooks: Callable[[], None] = _nothing
-
-    def __reduce__(self) -> tuple[type[Attachment], tuple[()]]:
-        """Copy nothing: hooks belong to the parameters that they watch."""
-        return Attachment, ()
 
     def attach(
         self,
         features: Tensor,
+        auxiliary: AuxiliaryGradients | None,
         on_numbers: Callable[[dict[str, float]], None] | None,
         max_ratio: float | None,
     ) -> Tensor:
-        """Return features whose backward carries the pending gradients, once.
+        """Return features whose backward carries the gradients.
 
         Args:
             features: What the host's loss depends on.
+            auxiliary: The gradients; None leaves the features as they are.
             on_numbers: Receives the comparison with the host's gradient; None wants none.
             max_ratio: Bound as in `GradientWatch`.
         """
-        auxiliary, self.pending = self.pending, None
         self._withdraw_hooks()  # of a backward that never came
         self._withdraw_hooks = _nothing  # which keeps no gradients in memory
         if auxiliary is None:

@@ -207,14 +207,12 @@ class InfoNCECallback(BaseCallback):
 
     def _step(self, index: int, experience: Experience) -> None:
         extractor = self.extractors[index]
-        result = extractor.infonce_loss(experience) if extractor.infonce_coef > 0 else None
-        if result is None:
-            return
-        auxiliary = extractor.weighted_gradients(result)
+        coef = extractor.infonce_coef
+        auxiliary = extractor.drawn_gradients(experience, coef) if coef > 0 else None
         if auxiliary is None:
             return
         optimizer = self._optimizer(index, [p for p in extractor.parameters() if p.requires_grad])
-        share = self._share_of_largest(extractor.infonce_coef)
+        share = self._share_of_largest(coef)
         optimizer.param_groups[0]["lr"] = share * self.learning_rate
         gradients = tuple(gradient / share for gradient in auxiliary.gradients)
         _step_with(optimizer, auxiliary._replace(gradients=gradients), self.max_grad_norm)

@@ -45,7 +45,7 @@ from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.hosted import HostedExtractor
 from rl_infonce.sb3.minibatch import MinibatchPairs
 from rl_infonce.sb3.own_updates import LOSS_WEIGHT, OwnUpdates, learning_rate_for
-from rl_infonce.sb3.reporting import Observed
+from rl_infonce.sb3.reporting import Observed, numbers_of
 from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
 from rl_infonce.sb3.updates import draw, find_pairs, finite_gradients, unpadded
 
@@ -110,11 +110,6 @@ class InfoNCEExtractor(HostedExtractor):
         if algorithm is not None:
             self.bind(algorithm)
 
-    @property
-    def is_isolated(self) -> bool:  # noqa: D102 (the base class says it)
-        own = self.own_updates
-        return own is not None and (max(self._own_coef, self.infonce_coef) > 0 or own.have_begun)
-
     def _add_encoder(self, encoder: Encoder) -> None:
         """Take over the parts of an encoder under their own names, which are NatureCNN's."""
         self.__dict__["encoder"] = encoder  # as a part it would lengthen their names
@@ -172,22 +167,23 @@ class InfoNCEExtractor(HostedExtractor):
         host = self._session.algorithm if self.auto_bind else None
         self.encoder.update_statistics(unpadded(observations, host))
         # First, so that the graph of drawn pairs is freed before the host's is built.
-        pairs = self._prepare_gradients(observations)
+        found: MinibatchPairs | AuxiliaryGradients | None = self._pairs_or_gradients(observations)
         if self.settings.augment_observations:
             observations = random_shift(observations, self._session.rng)
         # To be compared with RL's they need their own graph, before RL's: memory holds one of them.
         compares = self._session.counts.next_rare_details_due or self.settings.max_grad_ratio
-        if pairs is not None and compares:
-            self._compute_gradients_of(pairs, self.encoder.encode(observations))
+        if isinstance(found, MinibatchPairs) and compares:
+            found = self._gradients_of(found, self.encoder.encode(observations))
         encoded = self.encoder.encode(observations)
-        if pairs is not None and not compares:
-            self._compute_gradients_of(pairs, encoded.detached(), encoded)
-        return self._attach(self.encoder.output(observations, encoded))  # type: ignore[no-any-return]
+        if isinstance(found, MinibatchPairs):
+            found = self._gradients_of(found, encoded.detached(), encoded)
+        return self._attach(self.encoder.output(observations, encoded), found)  # type: ignore[no-any-return]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _prepare_gradients(self, observations: Tensor) -> MinibatchPairs | None:
-        """Return pairs of RL's minibatch, or leave gradients of drawn pairs ready to attach."""
-        self._attachment.pending = None
+    def _pairs_or_gradients(
+        self, observations: Tensor
+    ) -> MinibatchPairs | AuxiliaryGradients | None:
+        """Return pairs of RL's minibatch or gradients of drawn ones; None in a pass without."""
         attaches = self.infonce_coef > 0 and self._session.may_attach()
         if not attaches or (self.auto_bind and self._session.looks_again()):
             return None
@@ -197,31 +193,27 @@ class InfoNCEExtractor(HostedExtractor):
         if experience is None:
             return None
         pairs = find_pairs(experience, self._plan, self._session, observations)
-        if pairs is not None:
-            return pairs
-        loss = self.infonce_loss(experience)
-        if loss is not None:
-            self._attachment.pending = self.weighted_gradients(loss)
-        return None
+        return self.drawn_gradients(experience, self.infonce_coef) if pairs is None else pairs
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _compute_gradients_of(
+    def _gradients_of(
         self, pairs: MinibatchPairs, own: Encoded, carrier: Encoded | None = None
-    ) -> None:
-        """Leave gradients ready, of a graph of their own or of a copy, which a carrier takes on."""
+    ) -> AuxiliaryGradients | None:
+        """Return gradients of a graph of their own, or of a copy, which a carrier takes on."""
         auxiliary = self._auxiliary_loss()
         result = auxiliary.of_minibatch(own, pairs)
         self._session.counts.n_updates += 1
         weighted = self.infonce_coef * self._plan.minibatch_share * result.loss.loss
         carried = None if carrier is None else partial(auxiliary.carried, carrier, own)
-        gradients = carried or auxiliary.gradients
-        self._attachment.pending = finite_gradients(gradients, weighted, self._session)
+        gradients = finite_gradients(carried or auxiliary.gradients, weighted, self._session)
         self._report(result, auxiliary, lambda: pairs.observed)  # last, when the graph is freed
+        return gradients
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _attach(self, features: Tensor) -> Tensor:
-        report = self._publish if self._session.counts.details_due else None
-        return self._attachment.attach(features, report, self.settings.max_grad_ratio)
+    def _attach(self, features: Tensor, gradients: AuxiliaryGradients | None) -> Tensor:
+        session, max_ratio = self._session, self.settings.max_grad_ratio
+        report = self._publish if session.counts.details_due else None
+        return session.attachment.attach(features, gradients, report, max_ratio)
 
     # -- updates of its own ----------------------------------------------------------------------
 
@@ -244,8 +236,7 @@ class InfoNCEExtractor(HostedExtractor):
         rate = self._session.steering.share * learning_rate_for(algorithm, self.settings)
         rows = own.before_updates(auxiliary, experience, self._plan, algorithm)
         for _ in range(n_updates):
-            loss = self.infonce_loss(rows)
-            found = None if loss is None else self.weighted_gradients(loss, LOSS_WEIGHT)
+            found = self.drawn_gradients(rows, LOSS_WEIGHT)
             if found is not None:
                 own.step(self.encoder, auxiliary.heads, found, rate)
 
@@ -270,20 +261,21 @@ class InfoNCEExtractor(HostedExtractor):
         self._report(result, auxiliary, lambda: raw.observed)
         return result.loss
 
+    def drawn_gradients(self, experience: Experience, weight: float) -> AuxiliaryGradients | None:
+        """Return the gradients of `infonce_loss` times a weight, if it is there and finite."""
+        loss = self.infonce_loss(experience)
+        if loss is None:
+            return None
+        weighted = weight * loss.loss
+        return finite_gradients(self._auxiliary_loss().gradients, weighted, self._session)
+
     def _report(
         self, result: AuxiliaryResult, auxiliary: AuxiliaryLoss, observed: Callable[[], Observed]
     ) -> None:
-        numbers = self._reporter.numbers(observed, result, auxiliary, self._session)
+        numbers = numbers_of(observed, result, auxiliary, self._session)
         own = {} if self.own_updates is None else self.own_updates.numbers()
         share = self._plan.minibatch_share if result.of_minibatch else 1.0
         self._publish({**numbers, **own, "coef": share * self.infonce_coef})
-
-    def weighted_gradients(
-        self, result: TemporalInfoNCELoss, weight: float | None = None
-    ) -> AuxiliaryGradients | None:
-        """Return the gradients of the loss times a weight, or times `infonce_coef`, if finite."""
-        weighted = (self.infonce_coef if weight is None else weight) * result.loss
-        return finite_gradients(self._auxiliary_loss().gradients, weighted, self._session)
 
     def _auxiliary_loss(self) -> AuxiliaryLoss:
         policy = getattr(self._session.algorithm, "policy", None)

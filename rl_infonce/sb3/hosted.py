@@ -17,7 +17,6 @@ from typing_extensions import Self
 
 from rl_infonce.checks import check_number
 from rl_infonce.device import hardware_name, is_slow_at_bf16
-from rl_infonce.sb3.attach import Attachment
 from rl_infonce.sb3.binding import (
     check_host,
     has_lost_statistics,
@@ -29,7 +28,6 @@ from rl_infonce.sb3.binding import (
 )
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.own_updates import OwnUpdates, updates_due
-from rl_infonce.sb3.reporting import Reporter
 from rl_infonce.sb3.session import Session, Steering
 from rl_infonce.sb3.spaces import check_observed_alike
 from rl_infonce.settings import InfoNCESettings
@@ -76,8 +74,6 @@ class HostedExtractor(NatureCNN):
         self._chance_seed = chance if seed is None else None
         stream = stream_of(chance if seed is None else seed)
         self._session = Session(stream, self.observation_key)
-        self._attachment = Attachment()
-        self._reporter = Reporter()
 
     def bind(self, model: BaseAlgorithm) -> None:
         """Draw pairs from this algorithm's buffer from now on; it is held weakly.
@@ -135,7 +131,8 @@ class HostedExtractor(NatureCNN):
     @property
     def is_isolated(self) -> bool:
         """Whether RL's gradient stays out of the encoder: the loss trains it, or has done so."""
-        raise NotImplementedError
+        own = self.own_updates
+        return own is not None and (max(self._own_coef, self.infonce_coef) > 0 or own.have_begun)
 
     def make_updates_due(self) -> None:
         """Make now the updates that would otherwise come with the next `learn`."""
@@ -253,9 +250,7 @@ class HostedExtractor(NatureCNN):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Give a copy, also a shallow one, a session of its own: it is bound to nothing."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._session, self._attachment, self._reporter = copy.deepcopy(
-            (self._session, self._attachment, self._reporter)
-        )
+        self._session = copy.deepcopy(self._session)
 
 
 def alike(extractor: HostedExtractor, policy: nn.Module) -> list[HostedExtractor]:

@@ -28,74 +28,60 @@ Observed = tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]
 """Raw observations of anchors [B, *observation] and of candidates [K, M, *observation]."""
 
 
-class Reporter:
-    """Numbers of updates for the logger, some beside those of an untrained trunk."""
+@torch.no_grad()
+def numbers_of(
+    observed: Callable[[], Observed],
+    result: AuxiliaryResult,
+    auxiliary: AuxiliaryLoss,
+    session: Session,
+) -> dict[str, float]:
+    """Return what an update says, now and then with what costs extra time; warn if need be.
 
-    def __init__(self) -> None:
-        self._untrained: nn.Module | None = None
+    Args:
+        observed: Returns the observations that were contrasted.
+        result: What the loss found.
+        auxiliary: The loss.
+        session: Counts of updates, warnings that were given, and the untrained trunk.
+    """
+    numbers = {"loss": float(result.loss.loss.detach())}
+    if session.counts.n_nonfinite:
+        numbers["n_nonfinite"] = float(session.counts.n_nonfinite)
+    settings = auxiliary.heads.settings
+    contrasts = settings.objective == "infonce"
+    # Dozens or thousands of updates are made between two looks at the curves.
+    has_many = settings.isolated or isinstance(session.algorithm, OffPolicyAlgorithm)
+    counts = session.counts
+    rests = has_many or (result.of_minibatch and not counts.scalars_due)
+    if counts.details_due or not rests:
+        numbers |= scalars_of(result.loss, auxiliary.horizons, contrasts=contrasts)
+        numbers["n_pairs"] = float(len(result.features))
+    if counts.details_due:
+        numbers |= feature_scalars(result.features)
+        warn_of_what_lasts(session, result, contrasts=contrasts)
+    # Of a whole minibatch they take as long as a part of its update.
+    if counts.rare_details_due if result.of_minibatch else counts.details_due:
+        numbers |= _floors(observed(), result, auxiliary, session)
+    return numbers
 
-    def __reduce__(self) -> tuple[type[Reporter], tuple[()]]:
-        """Copy nothing: the untrained trunk is made when it is needed."""
-        return Reporter, ()
 
-    @torch.no_grad()
-    def numbers(
-        self,
-        observed: Callable[[], Observed],
-        result: AuxiliaryResult,
-        auxiliary: AuxiliaryLoss,
-        session: Session,
-    ) -> dict[str, float]:
-        """Return what an update says, now and then with what costs extra time; warn if need be.
+def _floors(
+    observed: Observed, result: AuxiliaryResult, auxiliary: AuxiliaryLoss, session: Session
+) -> dict[str, float]:
+    encoder = auxiliary.encoder
+    if session.untrained is None:
+        session.untrained = (_untrained_trunk(encoder, session),)
 
-        Args:
-            observed: Returns the observations that were contrasted.
-            result: What the loss found.
-            auxiliary: The loss.
-            session: Counts of updates, and warnings that were given.
-        """
-        numbers = {"loss": float(result.loss.loss.detach())}
-        if session.counts.n_nonfinite:
-            numbers["n_nonfinite"] = float(session.counts.n_nonfinite)
-        settings = auxiliary.heads.settings
-        contrasts = settings.objective == "infonce"
-        # Dozens or thousands of updates are made between two looks at the curves.
-        has_many = settings.isolated or isinstance(session.algorithm, OffPolicyAlgorithm)
-        counts = session.counts
-        rests = has_many or (result.of_minibatch and not counts.scalars_due)
-        if counts.details_due or not rests:
-            numbers |= scalars_of(result.loss, auxiliary.horizons, contrasts=contrasts)
-            numbers["n_pairs"] = float(len(result.features))
-        if counts.details_due:
-            numbers |= feature_scalars(result.features)
-            warn_of_what_lasts(session, result, contrasts=contrasts)
-        # Of a whole minibatch they take as long as a part of its update.
-        if counts.rare_details_due if result.of_minibatch else counts.details_due:
-            numbers |= self._floors(observed(), result, auxiliary, session)
-        return numbers
+    def inputs(observations: npt.NDArray[np.generic]) -> Tensor:
+        return in_parts(
+            lambda part: encoder.prepared(auxiliary.inputs(part, augment=False)),
+            torch.as_tensor(observations),
+        )
 
-    def _floors(
-        self,
-        observed: Observed,
-        result: AuxiliaryResult,
-        auxiliary: AuxiliaryLoss,
-        session: Session,
-    ) -> dict[str, float]:
-        encoder = auxiliary.encoder
-        if self._untrained is None:
-            self._untrained = _untrained_trunk(encoder, session)
-
-        def inputs(observations: npt.NDArray[np.generic]) -> Tensor:
-            return in_parts(
-                lambda part: encoder.prepared(auxiliary.inputs(part, augment=False)),
-                torch.as_tensor(observations),
-            )
-
-        anchors, futures = inputs(observed[0]), [inputs(each) for each in observed[1]]
-        untrained = self._untrained
-        if untrained is not None:
-            untrained = untrained.to(anchors.device)
-        return overlap_floors(untrained, anchors, futures, result.batch.mask, auxiliary.horizons)
+    anchors, futures = inputs(observed[0]), [inputs(each) for each in observed[1]]
+    (untrained,) = session.untrained
+    if untrained is not None:
+        untrained = untrained.to(anchors.device)
+    return overlap_floors(untrained, anchors, futures, result.batch.mask, auxiliary.horizons)
 
 
 def _untrained_trunk(encoder: Encoder, session: Session) -> nn.Module | None:

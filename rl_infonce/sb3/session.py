@@ -14,6 +14,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor, nn
 
 from rl_infonce.checks import warn_user
+from rl_infonce.sb3.attach import Attachment
 from rl_infonce.sb3.binding import (
     current_samples,
     judges_its_actor,
@@ -127,8 +128,7 @@ class UpdateCounts:
                 "isolated encoder) or infonce_coef, or look for NaN in the observations."
             )
         if self.n_nonfinite in (1, 10, 100):
-            message = f"{counts}. None of them trained anything."
-            warn_user(message, RuntimeWarning)
+            warn_user(f"{counts}. None of them trained anything.", RuntimeWarning)
 
 
 class Session:
@@ -142,6 +142,9 @@ class Session:
     def __init__(self, rng: np.random.Generator, observation_key: str | None = None) -> None:
         self.rng = rng
         self.counts = UpdateCounts()
+        self.attachment = Attachment()
+        # trunk of random weights, made when asked for; (None,) where it cannot be copied
+        self.untrained: tuple[nn.Module | None] | None = None
         self._algorithm: weakref.ref[BaseAlgorithm] | None = None
         self._steering = Steering()
         self._steered_learn: float | None = None
@@ -157,8 +160,7 @@ class Session:
         self._n_in_a_row: dict[str, int] = {}
         self._remembered: dict[str, Any] = {}
         self._remembered_in: tuple[float, int] | None = None
-        # whether the policy's other encoders have had an isolated one's
-        self.shares_encoder = False
+        self.shares_encoder = False  # whether the policy's others have had an isolated one's
 
     def __reduce__(self) -> tuple[type[Session], tuple[np.random.Generator, str | None]]:
         """Copy the stream alone: the weak reference must not travel."""

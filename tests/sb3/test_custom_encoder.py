@@ -14,8 +14,10 @@ from rl_infonce.agents.features import feature_function
 from rl_infonce.agents.pretrained import freeze_encoder
 from rl_infonce.agents.saved_extractor import NotRebuildableError, read_encoder
 from rl_infonce.agents.trusted_model import read_trusted_encoder
+from rl_infonce.sb3 import reporting
 from rl_infonce.sb3.custom_encoder import CustomImageEncoder
 from rl_infonce.sb3.diagnostics import redrawn_network
+from rl_infonce.sb3.session import DETAILS_FREQ
 from tests.further import further
 from tests.sb3.fakes import IMAGES, VECTORS
 from tests.sb3.worlds import (
@@ -206,7 +208,17 @@ def test_batch_norm_counts_the_batches_of_the_loss(make: Any, name: str) -> None
 _COUNTS = {"network.1.num_batches_tracked", "mlp.1.num_batches_tracked"}
 
 
-def test_a_network_that_keeps_an_activation_trains_without_the_floor() -> None:
+def test_a_network_that_keeps_an_activation_trains_without_the_floor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[nn.Module] = []
+
+    def noted(network: nn.Module, seed: int) -> nn.Module:
+        tried.append(network)
+        return redrawn_network(network, seed)
+
+    monkeypatch.setattr(reporting, "redrawn_network", noted)
+
     class Keeping(Strided):
         def forward(self, observations: torch.Tensor) -> torch.Tensor:
             self.kept = super().forward(observations)
@@ -215,9 +227,11 @@ def test_a_network_that_keeps_an_activation_trains_without_the_floor() -> None:
     model = ALGORITHMS["PPO"](kwargs_of(Keeping))
     numbers = record_logger(model)
     with pytest.warns(UserWarning, match="floor_random is left out: a Keeping cannot be copied"):
-        model.learn(N_STEPS * 2)
+        model.learn(N_STEPS * 3)
     assert any("floor_pixels" in tag for tag in numbers)
     assert not any("floor_random" in tag for tag in numbers)
+    assert extractors_of(model)[0]._session.counts.n_updates > DETAILS_FREQ  # asked for twice
+    assert len(tried) == 1
 
 
 @pytest.mark.parametrize("build", [ALGORITHMS["PPO"], VECTOR_ALGORITHMS["PPO"]])

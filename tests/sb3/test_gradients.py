@@ -11,6 +11,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from torch import nn
 
+from rl_infonce.objective import TemporalInfoNCELoss
 from rl_infonce.sb3.attach import (
     Attachment,
     AuxiliaryGradients,
@@ -76,14 +77,15 @@ def test_attached_gradient_is_rl_plus_coef_times_auxiliary(
     model, optimizer = build(coef)
     extractor = extractors_of(model)[-1]  # of SAC, the critic's
     auxiliary: list[Gradients] = []
-    original = type(extractor).weighted_gradients
+    original = type(extractor).infonce_loss
 
-    def recording(self: Any, result: Any, *share: float) -> AuxiliaryGradients | None:
-        if self is extractor and not auxiliary:
+    def recording(self: Any, experience: Any) -> TemporalInfoNCELoss | None:
+        result = original(self, experience)
+        if self is extractor and not auxiliary and result is not None:
             auxiliary.append(gradients_of(result.loss, self))
-        return original(self, result)
+        return result
 
-    monkeypatch.setattr(type(extractor), "weighted_gradients", recording)
+    monkeypatch.setattr(type(extractor), "infonce_loss", recording)
     both = first_gradients(model, optimizer)
     prefix = next(n for n, m in model.policy.named_modules() if m is extractor) + "."
     assert auxiliary[0]
@@ -276,10 +278,10 @@ def test_gradients_that_nobody_asks_about_are_not_watched() -> None:
     for on_numbers, max_ratio, n_expected in ((None, None, 0), (print, None, 3), (None, 1.0, 3)):
         attachment = Attachment()
         loss = auxiliary_loss(layer, inputs, head)
-        attachment.pending = auxiliary_gradients(loss, [layer.weight], [head])
-        attachment.attach(layer(inputs), on_numbers, max_ratio)
+        auxiliary = auxiliary_gradients(loss, [layer.weight], [head])
+        attachment.attach(layer(inputs), auxiliary, on_numbers, max_ratio)
         assert n_hooks(layer) + n_hooks(torch.nn.ParameterList([head])) == n_expected
-        attachment.attach(layer(inputs), None, None)
+        attachment.attach(layer(inputs), None, None, None)
         assert n_hooks(layer) == 0
 
 
@@ -314,10 +316,9 @@ def test_gradients_that_were_watched_do_not_stay_in_memory() -> None:
     attachment = Attachment()
     auxiliary = auxiliary_gradients(auxiliary_loss(layer, inputs, head), [layer.weight], [head])
     gradient = weakref.ref(auxiliary.gradients[0])
-    attachment.pending = auxiliary
+    backward(attachment.attach(layer(inputs), auxiliary, lambda _: None, None).mean())
     del auxiliary
-    backward(attachment.attach(layer(inputs), lambda _: None, None).mean())
-    attachment.attach(layer(inputs), None, None)  # the next update, which has none
+    attachment.attach(layer(inputs), None, None, None)  # the next update, which has none
     gc.collect()
     assert gradient() is None
 

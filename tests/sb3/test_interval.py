@@ -28,9 +28,9 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> dict[Attachment, list[bool]]:
     passes: dict[Attachment, list[bool]] = defaultdict(list)
     attach = Attachment.attach
 
-    def noted(self: Attachment, features: Tensor, *rest: Any) -> Tensor:
-        passes[self].append(self.pending is not None)
-        return attach(self, features, *rest)
+    def noted(self: Attachment, features: Tensor, auxiliary: Any, *rest: Any) -> Tensor:
+        passes[self].append(auxiliary is not None)
+        return attach(self, features, auxiliary, *rest)
 
     monkeypatch.setattr(Attachment, "attach", noted)
     return passes
