@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -11,6 +13,9 @@ __all__ = ["distinct_mask", "first_copies", "row_sums"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+CHUNK = 256
+"""Observations that are read at a time."""
 
 
 def distinct_mask(observations: npt.NDArray[np.generic]) -> BoolArray:
@@ -22,21 +27,27 @@ def distinct_mask(observations: npt.NDArray[np.generic]) -> BoolArray:
     Returns:
         [M, M] False where candidates i != j hold the same bytes; the diagonal is True.
     """
-    labels = first_copies(observations)
+    labels = first_copies(observations.__getitem__, len(observations))
     mask: BoolArray = labels[:, None] != labels[None, :]
     np.fill_diagonal(mask, True)
     return mask
 
 
-def first_copies(observations: npt.NDArray[np.generic]) -> IntArray:
-    """Label each of M observations [M, ...] by the first one that holds the same bytes."""
-    rows = _byte_rows(observations)
-    labels = np.arange(len(rows), dtype=np.int64)
-    _, groups, sizes = np.unique(_sums_of_words(rows), return_inverse=True, return_counts=True)
+def first_copies(read: Callable[[slice], npt.NDArray[np.generic]], n: int) -> IntArray:
+    """Label each of n observations by the first one that holds the same bytes.
+
+    Args:
+        read: Returns a part [M, ...] of the observations, so that they need not lie in one array.
+        n: How many observations there are.
+    """
+    labels = np.arange(n, dtype=np.int64)
+    starts = range(0, max(n, 1), CHUNK)
+    sums = np.concatenate([row_sums(read(slice(start, start + CHUNK))) for start in starts])
+    _, groups, sizes = np.unique(sums, return_inverse=True, return_counts=True)
     first_with: dict[bytes, int] = {}
-    # Equal sums only suggest equal bytes; the dictionary compares the bytes themselves.
-    for row in np.flatnonzero(sizes[groups] > 1):
-        labels[row] = first_with.setdefault(rows[row].tobytes(), int(row))
+    for row in np.flatnonzero(sizes[groups] > 1).tolist():  # equal sums only suggest equal bytes
+        digest = hashlib.sha256(read(slice(row, row + 1)).tobytes()).digest()
+        labels[row] = first_with.setdefault(digest, row)
     return labels
 
 
@@ -50,19 +61,13 @@ def _byte_rows(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
 
 
 def row_sums(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
-    """Sum the bytes of each of M observations [M, ...] in weighted words, wrapping around.
+    """Sum each of M observations [M, ...] in words of half a sum's width, with a weight per place.
 
     Observations of equal bytes have equal sums. Others hardly ever do, also where words have only
-    changed their places.
+    changed their places: it is a multilinear hash (Lemire & Kaser 2014, after Carter & Wegman 1979)
+    with fixed weights, which wraps around.
     """
-    return _sums_of_words(_byte_rows(observations))
-
-
-def _sums_of_words(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Sum each row [M] in words of half a sum's width, each times a number of its place.
-
-    It is a multilinear hash (Lemire & Kaser 2014, after Carter & Wegman 1979), with fixed weights.
-    """
+    rows = _byte_rows(observations)
     word = next(size for size in (4, 2, 1) if rows.shape[1] % size == 0)
     words = rows.view(f"u{word}")
     sums: npt.NDArray[np.uint64] = np.einsum(  # makes no copy in wide words

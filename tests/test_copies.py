@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rl_infonce.copies import BoolArray, distinct_mask, row_sums
+from rl_infonce.copies import CHUNK, BoolArray, distinct_mask, first_copies, row_sums
 
 
 def test_a_dot_that_moves_over_an_image_changes_its_sum() -> None:
@@ -65,3 +65,10 @@ def test_distinct_mask_of_empty_input() -> None:
     assert distinct_mask(np.zeros((0, 3), np.uint8)).shape == (0, 0)
     assert np.array_equal(distinct_mask(np.zeros((3, 0), np.uint8)), np.eye(3, dtype=np.bool_))
     assert distinct_mask(np.zeros((1, 4), np.uint8)).tolist() == [[True]]
+
+
+def test_copies_are_found_in_whatever_part_they_are_read() -> None:
+    kinds = np.random.default_rng(0).integers(0, 256, (2 * CHUNK, 5), dtype=np.uint8)
+    chosen = np.random.default_rng(1).integers(0, len(kinds), 3 * CHUNK + 1)
+    labels = first_copies(lambda part: kinds[chosen[part]], len(chosen))
+    assert labels.tolist() == [chosen.tolist().index(kind) for kind in chosen]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor
 
-from rl_infonce.copies import row_sums
+from rl_infonce.copies import first_copies
 from rl_infonce.sb3.batch_sampling import SamplingPlan, actions_between, another_one
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
@@ -27,9 +26,6 @@ OF_ROW = ("old_values", "old_log_prob", "advantages", "returns")
 
 ARRAYS = ("values", "log_probs", "advantages", "returns")
 """Where a rollout buffer keeps what it hands out under the names of `OF_ROW`."""
-
-CHUNK = 256
-"""Observations that are compared at a time."""
 
 LOOKS, WHOLE = 16, 1
 """Numbers of each observation, at least, and whole observations, by which a minibatch is known."""
@@ -90,25 +86,17 @@ class RolloutRows:
     def labels(self, experience: Experience) -> IntArray:
         """Return for each place of a rollout the first one with an observation of equal bytes."""
         if self._labels is None:
-            self._labels = copy_labels(experience)
+            self._labels = labels_of(experience, np.arange(experience.n_steps * experience.n_envs))
         return self._labels
 
 
-def copy_labels(experience: Experience) -> IntArray:
-    """Label each place [T * N] by the first one whose observation holds the same bytes."""
+def labels_of(experience: Experience, places: IntArray) -> IntArray:
+    """Label some places [M] by the first of them whose observation holds the same bytes."""
 
-    def observations(places: IntArray) -> Array:
-        return experience.observations(*np.divmod(places, experience.n_envs))
+    def observations(part: slice) -> Array:
+        return experience.observations(*np.divmod(places[part], experience.n_envs))
 
-    labels = np.arange(experience.n_steps * experience.n_envs)
-    chunks = np.split(labels, range(CHUNK, len(labels), CHUNK))
-    sums = np.concatenate([row_sums(observations(chunk)) for chunk in chunks])
-    _, groups, sizes = np.unique(sums, return_inverse=True, return_counts=True)
-    first_with: dict[bytes, int] = {}
-    for place in np.flatnonzero(sizes[groups] > 1).tolist():  # equal sums suggest equal bytes
-        digest = hashlib.sha256(observations(labels[place : place + 1]).tobytes()).digest()
-        labels[place] = first_with.setdefault(digest, place)
-    return labels
+    return first_copies(observations, len(places))
 
 
 def _places(buffer: Any) -> dict[bytes, int]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from rl_infonce.copies import first_copies, row_sums
+from rl_infonce.copies import row_sums
 from rl_infonce.sb3.buffers import observations_of
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
@@ -117,8 +117,3 @@ def by_age(places: IntArray, experience: Experience) -> IntArray:
     steps = experience.ages(rows)
     found = np.where(steps < experience.n_steps, steps * experience.n_envs + envs, AMBIGUOUS)
     return np.where(places >= 0, found, places)
-
-
-def labels_of(experience: Experience, places: IntArray) -> IntArray:
-    """Label some places [M] by the first of them whose observation holds the same bytes."""
-    return first_copies(experience.observations(*np.divmod(places, experience.n_envs)))

@@ -17,8 +17,15 @@ from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, sample
 from rl_infonce.sb3.binding import current_samples
 from rl_infonce.sb3.buffers import observations_of
 from rl_infonce.sb3.experience import Experience
-from rl_infonce.sb3.minibatch import ABSENT, OF_ROW, MinibatchPairs, pairs_of_minibatch, shows
-from rl_infonce.sb3.replay_rows import by_age, labels_of
+from rl_infonce.sb3.minibatch import (
+    ABSENT,
+    OF_ROW,
+    MinibatchPairs,
+    labels_of,
+    pairs_of_minibatch,
+    shows,
+)
+from rl_infonce.sb3.replay_rows import by_age
 from rl_infonce.sb3.session import Session
 from rl_infonce.settings import AUTO_ROWS
 
