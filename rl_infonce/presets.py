@@ -215,12 +215,6 @@ def _check_used(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
                 f"add {other}={value!r}."
             )
     _check_predictor(settings)
-    if 1 < settings.segment_length <= settings.min_gap:
-        raise ValueError(
-            f"Expected `min_gap` below segment_length={settings.segment_length}, got "
-            f"{settings.min_gap}, which leaves all futures of a segment out of its negatives. Add "
-            "min_gap=1."
-        )
     predicting = {
         "context": settings.context != "none",
         "action_conditioning": settings.action_conditioning,

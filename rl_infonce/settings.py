@@ -210,12 +210,6 @@ class InfoNCESettings:
         Count(0),
         "Steps that a negative of the anchor's own episode keeps from the anchor's future.",
     )
-    segment_length: int = setting(
-        1,
-        Count(),
-        "Consecutive steps that are anchors together. Above 1, a future has to be told from those "
-        "shortly before and after it.",
-    )
     augment_observations: bool = setting(
         False,
         Flag(),
@@ -391,7 +385,6 @@ def unfit_for_minibatch(settings: InfoNCESettings) -> tuple[str, str] | None:
             settings.target_encoder_tau in (None, 1),
             "1",
         ),
-        "segment_length": (settings.segment_length == 1, "1"),
         "isolated": (not settings.isolated, "False"),
         "auto_bind": (getattr(settings, "auto_bind", True), "True"),  # of the extractor
     }

@@ -22,7 +22,6 @@ __all__ = [
     "legal_anchors",
     "negative_mask",
     "sample_pairs",
-    "sample_segments",
 ]
 
 IntArray = npt.NDArray[np.int64]
@@ -165,63 +164,6 @@ def _draw_starts(
         if len(kept) >= n_pairs:
             return kept[:n_pairs]
     return kept
-
-
-def sample_segments(
-    episode_ids: IntArray,
-    horizon: int,
-    n_pairs: int,
-    segment_length: int,
-    rng: np.random.Generator,
-    *,
-    oldest_row: int = 0,
-    n_steps: int | None = None,
-) -> tuple[IntArray, IntArray]:
-    """Draw distinct anchors in segments of consecutive steps, around anchors drawn uniformly.
-
-    Anchors of a segment are negatives of one another that differ little, so that features have to
-    tell states apart which lie a few steps from each other. Where episodes are long, what changes
-    slowly tells most other anchors apart, and only these need the rest of the state.
-
-    Args:
-        episode_ids: [R, N] ids, as in `sample_pairs`.
-        horizon: Steps between anchor and positive, >= 0; the largest one if there are several, as
-            anchors that are legal for it are legal for all.
-        n_pairs: Number of anchors wanted, >= 1.
-        segment_length: Steps of a segment, >= 1: half of them before the anchor that was drawn. A
-            segment is shorter where its episode begins or ends.
-        rng: Source of all randomness.
-        oldest_row: Row of step 0; the rows go round.
-        n_steps: Number T of steps, <= R; None takes all rows.
-
-    Returns:
-        Anchor steps [B] and environments [B], segment by segment; B is the smaller of `n_pairs` and
-        the number of legal anchors, possibly 0. The last segment is cut off where there are enough.
-
-    Raises:
-        TypeError: If a number is no integer, or `rng` is a seed.
-        ValueError: If `episode_ids` is no matrix, or a number is out of range.
-    """
-    check_count("segment_length", segment_length)
-    steps, envs = sample_pairs(
-        episode_ids, horizon, n_pairs, rng, oldest_row=oldest_row, n_steps=n_steps
-    )
-    n_rows, n_envs = episode_ids.shape
-    last = (n_rows if n_steps is None else n_steps) - 1
-    near = steps[:, None] + np.arange(segment_length) - segment_length // 2  # [B, segment_length]
-    near_envs = np.broadcast_to(envs[:, None], near.shape)
-
-    def ids(at: IntArray) -> IntArray:
-        found: IntArray = episode_ids[(np.clip(at, 0, last) + oldest_row) % n_rows, near_envs]
-        return found
-
-    episodes = episode_ids[(steps + oldest_row) % n_rows, envs][:, None]
-    is_legal = (near >= 0) & (near + horizon <= last)
-    is_legal &= (ids(near) == episodes) & (ids(near + horizon) == episodes)
-    listed = (near * n_envs + near_envs)[is_legal]
-    _, first = np.unique(listed, return_index=True)
-    chosen = listed[np.sort(first)[:n_pairs]]
-    return chosen // n_envs, chosen % n_envs
 
 
 def futures_among(

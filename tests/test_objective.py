@@ -503,13 +503,6 @@ def test_infonce_contrasts_what_the_network_has_rolled_forward() -> None:
     assert loss == pytest.approx(sum(expected) / 2, rel=1e-9)
 
 
-def test_a_gap_that_leaves_no_future_of_a_segment_is_refused() -> None:
-    for own in ({"segment_length": 4}, {"segment_length": 2, "min_gap": 2}):
-        with pytest.raises(ValueError, match=r"`min_gap` below segment_length=\d.*min_gap=1"):
-            preset_settings("cpc", own)
-    assert preset_settings("cpc", {"segment_length": 4, "min_gap": 1}).segment_length == 4
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

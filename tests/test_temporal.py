@@ -16,7 +16,6 @@ from rl_infonce.temporal import (
     legal_anchors,
     negative_mask,
     sample_pairs,
-    sample_segments,
 )
 
 SHAPES = [(n_steps, n_envs) for n_steps in range(1, 11) for n_envs in range(1, 10 // n_steps + 1)]
@@ -128,7 +127,6 @@ def test_without_a_ring_the_first_row_is_the_oldest_step(
     everywhere = np.divmod(np.arange(120), 3)
     calls: list[Callable[..., object]] = [
         lambda **ring: sample_pairs(ids, 2, 4, np.random.default_rng(1), **ring),
-        lambda **ring: sample_segments(ids, 2, 4, 3, np.random.default_rng(1), **ring),
         lambda **ring: futures_among(ids, *everywhere, 2, **ring),
     ]
     for call in calls:
@@ -145,36 +143,6 @@ def test_sample_pairs_depend_on_the_generator_only() -> None:
     assert not np.array_equal(first, third)
     after = np.random.get_state()  # noqa: NPY002
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
-
-
-@LISTED
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 7])
-def test_segments_equal_brute_force(
-    length: int, listed_starts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(temporal, "_LISTED_STARTS", listed_starts)
-    rng = np.random.default_rng(length)
-    for _ in range(60):
-        n_rows, n_envs = (int(rng.integers(1, high)) for high in (14, 4))
-        n_steps, oldest = int(rng.integers(0, n_rows + 1)), int(rng.integers(n_rows))
-        by_age = episode_ids(rng.random((n_rows, n_envs)) < 0.2)
-        names = rng.permutation(n_rows)  # of episodes, in no order
-        ids = np.roll(names[by_age], oldest, axis=0)
-        horizon, n_pairs = int(rng.integers(4)), int(rng.integers(1, 12))
-        seed = int(rng.integers(1000))
-        ring = {"oldest_row": oldest, "n_steps": n_steps}
-        drawn = sample_pairs(ids, horizon, n_pairs, np.random.default_rng(seed), **ring)
-        found = sample_segments(ids, horizon, n_pairs, length, np.random.default_rng(seed), **ring)
-        expected: list[tuple[int, int]] = []
-        for step, env in zip(*(each.tolist() for each in drawn), strict=True):
-            for near in range(step - length // 2, step - length // 2 + length):
-                spanned = range(min(near, step), max(near, step) + horizon + 1)
-                inside = spanned[0] >= 0 and spanned[-1] < n_steps
-                rows = [(each + oldest) % n_rows for each in spanned]
-                if inside and len({*ids[rows, env].tolist()}) == 1 and (near, env) not in expected:
-                    expected.append((near, env))
-        assert [*zip(*(each.tolist() for each in found), strict=True)] == expected[:n_pairs]
-        assert len(expected[:n_pairs]) == len(drawn[0])
 
 
 @pytest.mark.parametrize(("n_steps", "n_envs"), [(5, 1), (4, 2), (2, 3), (1, 4)])
@@ -250,7 +218,7 @@ def test_far_mask_of_small_integers_does_not_wrap_around(
 
 
 def test_the_ring_is_given_by_name() -> None:
-    for function in (sample_pairs, sample_segments, futures_among):
+    for function in (sample_pairs, futures_among):
         parameters = inspect.signature(function).parameters
         kinds = {parameters[name].kind for name in ("oldest_row", "n_steps")}
         assert kinds == {inspect.Parameter.KEYWORD_ONLY}
@@ -273,10 +241,8 @@ NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
         (lambda: legal_anchors(ROW[:, None], -1), ValueError, NO_HORIZON),
         (lambda: sample_pairs(ROW[:, None], -1, 2, RNG), ValueError, NO_HORIZON),
         (lambda: sample_pairs(ROW[:, None], 1.0, 2, RNG), TypeError, "`horizon`.*got 1.0"),  # type: ignore[arg-type]
-        (lambda: sample_segments(ROW[:, None], -1, 2, 2, RNG), ValueError, NO_HORIZON),
         (lambda: sample_pairs(ROW[:, None], 1, 0, RNG), ValueError, NO_PAIRS),
         (lambda: sample_pairs(ROW[:, None], 1, -1, RNG), ValueError, NO_PAIRS),
-        (lambda: sample_segments(ROW[:, None], 1, 2, 0, RNG), ValueError, "`segment_length`.*0"),
         (lambda: sample_pairs(ROW[:, None], 1, 2, RNG, n_steps=-1), ValueError, "`n_steps`.*-1"),
         (lambda: sample_pairs(ROW[:, None], 1, 2, RNG, n_steps=4), ValueError, TOO_LONG),
         (lambda: futures_among(ROW[:, None], ROW, ROW, 1, n_steps=4), ValueError, TOO_LONG),

@@ -68,8 +68,7 @@ def sample_batch(
     Returns:
         The batch, of fewer than `n_pairs` anchors if fewer are legal; None if fewer than 2 are.
     """
-    horizon, settings = max(plan.horizons), plan.settings
-    steps, envs = experience.sample_anchors(horizon, settings.n_pairs, rng, settings.segment_length)
+    steps, envs = experience.sample_anchors(max(plan.horizons), plan.settings.n_pairs, rng)
     return None if len(steps) < 2 else gather_batch(experience, plan, steps, envs, rng)
 
 

@@ -45,22 +45,17 @@ class Experience:
         return replace(self, n_steps=stop - start, _oldest_row=first)
 
     def sample_anchors(
-        self, horizon: int, n_pairs: int, rng: np.random.Generator, segment_length: int = 1
+        self, horizon: int, n_pairs: int, rng: np.random.Generator
     ) -> tuple[IntArray, IntArray]:
-        """Draw distinct legal anchors; see `temporal.sample_pairs` and `temporal.sample_segments`.
+        """Draw distinct legal anchors; see `temporal.sample_pairs`.
 
         Args:
             horizon: Steps between anchor and positive, >= 0; the largest one if there are several.
             n_pairs: Number of anchors wanted.
             rng: Source of all randomness.
-            segment_length: Consecutive steps that are anchors together; 1 draws each by itself.
         """
         of_steps = {"oldest_row": self._oldest_row, "n_steps": self.n_steps}
-        if segment_length == 1:
-            return temporal.sample_pairs(self._ids, horizon, n_pairs, rng, **of_steps)
-        return temporal.sample_segments(
-            self._ids, horizon, n_pairs, segment_length, rng, **of_steps
-        )
+        return temporal.sample_pairs(self._ids, horizon, n_pairs, rng, **of_steps)
 
     def episodes(self, steps: IntArray, envs: IntArray) -> IntArray:
         """Return the episode id of each (step, env), unique per environment.

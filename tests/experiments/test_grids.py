@@ -12,7 +12,14 @@ from tests.experiments.loading import EXPERIMENTS
 
 # Those of frozen_ppo.py have no arms.
 SWEEPS = sorted(path for path in EXPERIMENTS.glob("*.toml") if not path.stem.startswith("frozen_"))
-FORMER = {"ppo_schedule_screen"}  # has a setting that there is no more
+# These have settings that there are no more.
+FORMER = {
+    "ppo_schedule_screen",
+    "ppo_segments_screen",
+    "ppo_sparse_screen",
+    "ppo_updates_screen",
+    "sac_sparse_screen",
+}
 REGIMES = sorted(
     path for path in (EXPERIMENTS / "regimes").glob("*.toml") if path.stem not in FORMER
 )

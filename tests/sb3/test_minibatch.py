@@ -424,7 +424,6 @@ def test_at_coefficient_0_it_is_the_plain_network() -> None:
         ("augmentation", "random_shift"),
         ("augment_observations", True),
         ("target_encoder_tau", 0.01),
-        ("segment_length", 2),
         ("isolated", True),
         ("auto_bind", False),
     ],

@@ -47,7 +47,7 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         **{"positives": "shuffled", "precision": "bf16"},
         **{"augment_observations": True, "objective": "infonce", "predictor": "mlp"},
         **{"isolated": True, "encoder_learning_rate": 0.01, "encoder_updates": 3},
-        **{"segment_length": 4, "input_sparsity": 0.1},
+        **{"input_sparsity": 0.1},
         **{"policy_encoder_tau": 0.25, "align_features": True, "with_observation": False},
         **{"select_inputs": True, "pairs_from": "buffer"},
         **{"activation": "elu", "normalization": "layer", "feature_activation": "simplicial"},
