@@ -44,7 +44,6 @@ def has_critic(extractor: nn.Module) -> TypeGuard[InfoNCEExtractor]:
     """
     return (
         isinstance(extractor, InfoNCEExtractor)
-        and extractor.infonce is not None
         and extractor.infonce.future is None
         and len(extractor.infonce.critics) > 0
     )
@@ -108,8 +107,6 @@ def _scores(
     candidates: IntArray,
 ) -> npt.NDArray[np.float32]:
     """Return the critics' scores [K, B, M] of the anchors with all candidates."""
-    objective = extractor.infonce
-    assert objective is not None  # noqa: S101 (has_critic)
 
     def encode(rows: IntArray, averages: dict[str, Tensor] | None = None) -> Encoded:
         parts = []
@@ -145,8 +142,8 @@ def _scores(
         anchor_maps=anchor_maps,
         future_maps=future_maps,
     )
-    predictions = objective.predict(batch, extractor.horizons)
+    predictions = extractor.infonce.predict(batch, extractor.horizons)
     term = settings.terms[0]
-    found = [objective.scores(term, batch, predictions, k) for k in range(n_horizons)]
+    found = [extractor.infonce.scores(term, batch, predictions, k) for k in range(n_horizons)]
     averaged = [each if each.dim() == 2 else each.mean(0) for each in found]
     return torch.stack(averaged).float().cpu().numpy()

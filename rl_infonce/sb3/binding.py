@@ -94,10 +94,17 @@ def check_host(model: BaseAlgorithm, horizons: tuple[int, ...]) -> None:
 
     Raises:
         TypeError: If `model` is no algorithm of SB3.
-        ValueError: If a horizon does not fit into its rollouts, or its emulator skips frames twice.
+        ValueError: If it follows no gradient, a horizon does not fit into its rollouts, or its
+            emulator skips frames twice.
     """
     if not isinstance(model, BaseAlgorithm):
         raise TypeError(f"Expected `model` to be an SB3 algorithm, got {model!r}.")
+    if "ARS" in _class_names(model):  # its perturbations would cover the loss's own weights
+        raise ValueError(
+            f"Expected `model` to follow a gradient, got {type(model).__name__}, which perturbs "
+            "parameters instead: it has no backward that could carry the InfoNCE loss. Take "
+            "another algorithm, or an extractor without the loss."
+        )
     n_steps = getattr(model, "n_steps", None) if hasattr(model, "gae_lambda") else None
     if n_steps is not None and horizons and max(horizons) >= n_steps:
         raise ValueError(
@@ -222,11 +229,6 @@ def _class_names(algorithm: BaseAlgorithm) -> set[str]:
     return {base.__name__ for base in type(algorithm).__mro__}
 
 
-def is_gradient_free(algorithm: BaseAlgorithm) -> bool:
-    """Return whether the algorithm perturbs parameters instead of following a gradient (ARS)."""
-    return "ARS" in _class_names(algorithm)
-
-
 def judges_its_actor(algorithm: BaseAlgorithm) -> bool:
     """Return whether this is SAC, TQC, CrossQ or a subclass: their critic serves two losses."""
     hosts = ("stable_baselines3", "sb3_contrib")
@@ -241,8 +243,6 @@ def unfit_for_attaching(algorithm: BaseAlgorithm) -> str | None:
 
     Judged by class name, so that sb3-contrib need not be installed.
     """
-    if is_gradient_free(algorithm):
-        return "ARS follows no gradient, so there is no backward to carry the InfoNCE loss"
     if "TRPO" in _class_names(algorithm):
         return (
             "TRPO differentiates its KL term and its surrogate one by one, so an attached loss "

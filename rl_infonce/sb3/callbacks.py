@@ -14,7 +14,7 @@ from torch import nn
 from rl_infonce.checks import check_count, check_flag, check_number
 from rl_infonce.hyperparameters import schedule_start
 from rl_infonce.sb3.attach import AuxiliaryGradients
-from rl_infonce.sb3.binding import is_gradient_free, is_of_target_network, unfit_for_attaching
+from rl_infonce.sb3.binding import is_of_target_network, unfit_for_attaching
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
@@ -129,7 +129,7 @@ class InfoNCECallback(BaseCallback):
     def _check_algorithm(self) -> None:
         reason = unfit_for_attaching(self.model)
         attaches = not self.decoupled and not all(each.is_isolated for each in self.extractors)
-        if reason is not None and (is_gradient_free(self.model) or attaches):
+        if reason is not None and attaches:
             raise ValueError(f"Expected an algorithm that can carry the InfoNCE loss: {reason}.")
 
     def _check_schedule(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from inspect import cleandoc
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor
 
-from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.networks.random_shift import random_shift
 from rl_infonce.objective import TemporalInfoNCE, TemporalInfoNCELoss
 from rl_infonce.sb3.arguments import (
@@ -36,9 +35,7 @@ from rl_infonce.sb3.batch_sampling import SamplingPlan
 from rl_infonce.sb3.binding import (
     constructing_algorithm,
     is_built_off_policy,
-    is_gradient_free,
     known_action_space,
-    unfit_for_attaching,
 )
 from rl_infonce.sb3.encoders import Encoder, make_encoder
 from rl_infonce.sb3.experience import Experience
@@ -106,7 +103,11 @@ class InfoNCEExtractor(HostedExtractor):
         seed = given.seed if given.seed is not None else getattr(algorithm, "seed", None)
         self.begin_session(seed)
         self.infonce_coef = given.infonce_coef
-        self._add_heads(algorithm)
+        self.infonce = self._new_heads(self._session.rng)
+        self.target = new_target(self.encoder, self.settings)
+        self.own_updates = None
+        if self.settings.isolated:
+            self.own_updates = OwnUpdates(self.encoder, self.infonce, self.settings)
         if algorithm is not None:
             self.bind(algorithm)
 
@@ -127,23 +128,10 @@ class InfoNCEExtractor(HostedExtractor):
     def _new_heads(self, rng: np.random.Generator) -> TemporalInfoNCE:
         return new_heads(self.encoder, self.settings, len(self.horizons), self._action_space, rng)
 
-    def _add_heads(self, algorithm: BaseAlgorithm | None) -> None:
-        self.infonce: TemporalInfoNCE | None = None
-        self.target: MovingAverage | None = None
-        self.own_updates: OwnUpdates | None = None
-        if algorithm is not None and is_gradient_free(algorithm):
-            # Its perturbations cover every parameter, so that heads would change the search.
-            self._session.warn_once("unfit", f"InfoNCE is off: {unfit_for_attaching(algorithm)}.")
-            return
-        self.infonce = self._new_heads(self._session.rng)
-        self.target = new_target(self.encoder, self.settings)
-        if self.settings.isolated:
-            self.own_updates = OwnUpdates(self.encoder, self.infonce, self.settings)
-
     def reseed_heads(self, former: np.random.Generator) -> None:
         """Draw heads anew from the session's stream if they are as `former` made them."""
         untouched, drawn = self._new_heads(former), self._new_heads(self._session.rng)
-        if self.infonce is not None and are_equal(self.infonce, untouched):
+        if are_equal(self.infonce, untouched):
             self.infonce.load_state_dict(drawn.state_dict())
 
     # -- forward ---------------------------------------------------------------------------------
@@ -248,8 +236,6 @@ class InfoNCEExtractor(HostedExtractor):
         Diagnostics go to the algorithm's logger and to `last_infonce`. The loss is None, after one
         warning, where fewer than two pairs are legal.
         """
-        if self.infonce is None:
-            return None
         session = self._session
         raw = draw(experience, self._plan, session)
         if raw is None:
@@ -282,7 +268,7 @@ class InfoNCEExtractor(HostedExtractor):
         return AuxiliaryLoss(
             encoder=self.encoder,
             space=self._observation_space,
-            heads=cast("TemporalInfoNCE", self.infonce),  # which all but ARS have
+            heads=self.infonce,
             target=self.target,
             horizons=self.horizons,
             rng=self._session.rng,

@@ -84,8 +84,9 @@ class HostedExtractor(NatureCNN):
 
         Raises:
             TypeError: If `model` is no algorithm of SB3.
-            ValueError: If a horizon does not fit into the algorithm's rollouts, its emulator
-                skips frames twice, or it observes another shape than is encoded.
+            ValueError: If the algorithm follows no gradient, a horizon does not fit into its
+                rollouts, its emulator skips frames twice, or it observes another shape than is
+                encoded.
         """
         check_host(model, self.horizons if self.infonce_coef > 0 else ())
         if self.infonce_coef > 0:

@@ -67,7 +67,6 @@ def test_scores_are_those_of_the_critic_one_by_one(settings: dict[str, Any]) -> 
     encoded = encoded_by(extractor).features
     anchors = encoded[scores.anchors] - encoded[scores.anchors].mean(0)
     centre = encoded[rows_of(scores)].mean(0)
-    assert extractor.infonce is not None
     critic: Any = extractor.infonce.critic("global")
     for k in range(len(extractor.horizons)):
         for b in range(5):
@@ -83,7 +82,6 @@ def test_local_scores_are_averaged_over_positions() -> None:
     scores, extractor = found(policy), extractor_of(policy)
     encoded, rows = encoded_by(extractor), rows_of(scores)
     features, maps = encoded.features[scores.anchors], encoded.maps.flatten(2)
-    assert extractor.infonce is not None
     critic: Any = extractor.infonce.critic("global_local")
     centred = features - features.mean(0)
     per_position = [
@@ -98,7 +96,6 @@ def test_local_scores_are_averaged_over_positions() -> None:
 def test_a_context_is_read_from_the_anchors_own_episode() -> None:
     policy = policy_with(context="gru", context_length=3)
     extractor = extractor_of(policy)
-    assert extractor.infonce is not None
     past: Any = extractor.infonce.past
     seen: list[Any] = []
     past.register_forward_pre_hook(

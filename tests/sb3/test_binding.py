@@ -11,6 +11,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from sb3_contrib import ARS
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import set_random_seed
@@ -405,6 +406,14 @@ def test_what_is_no_algorithm_is_not_bound() -> None:
     extractor = extractors_of(ALGORITHMS["PPO"]())[0]
     with pytest.raises(TypeError, match="`model` to be an SB3 algorithm, got 'ppo'"):
         extractor.bind("ppo")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("coef", [0.0, 0.1])
+def test_an_algorithm_without_a_gradient_is_refused(coef: float) -> None:
+    env = stamped_vec_env(1)
+    extractor = InfoNCEExtractor(env.observation_space, features_dim=16, infonce_coef=coef)
+    with pytest.raises(ValueError, match=r"to follow a gradient, got ARS.*Take another algorithm"):
+        extractor.bind(ARS("LinearPolicy", env))
 
 
 def test_an_algorithm_that_judges_its_actor_is_known_by_its_classes() -> None:

@@ -4,14 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from gymnasium import spaces
-from sb3_contrib import ARS
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -202,45 +199,6 @@ def test_trpo_warns_once_and_equals_the_plain_network(share: bool) -> None:
         UserWarning, match=r"TRPO differentiates .* InfoNCECallback\(decoupled=True\) trains"
     ) as caught:
         model.learn(N_STEPS)
-    assert len(caught) == 1
-    assert_same_weights(model.policy, plain.policy)
-
-
-class ARSImagePolicy(BasePolicy):
-    """What sb3-contrib's ARSPolicy would be, if it took a features extractor."""
-
-    def __init__(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any
-    ) -> None:
-        super().__init__(observation_space, action_space, **kwargs)
-        self.features_extractor = self.make_features_extractor()
-        self.action_net = torch.nn.Linear(self.features_extractor.features_dim, 3)
-
-    def _predict(self, observation: Any, deterministic: bool = True) -> torch.Tensor:
-        features = self.extract_features(observation, self.features_extractor)
-        actions: torch.Tensor = self.action_net(features).argmax(dim=1)
-        return actions
-
-
-def train_ars(extractor: type[NatureCNN]) -> BaseAlgorithm:
-    kwargs = policy_kwargs(extractor)
-    del kwargs["net_arch"]
-    model = ARS(
-        ARSImagePolicy,  # type: ignore[arg-type]
-        stamped_vec_env(1),
-        n_delta=2,
-        n_eval_episodes=1,
-        policy_kwargs=kwargs,
-        seed=0,
-    )
-    model.learn(60)
-    return model
-
-
-def test_ars_warns_once_and_equals_the_plain_network() -> None:
-    plain = train_ars(ChannelsLastCNN)
-    with pytest.warns(UserWarning, match="ARS follows no gradient") as caught:
-        model = train_ars(InfoNCEExtractor)
     assert len(caught) == 1
     assert_same_weights(model.policy, plain.policy)
 

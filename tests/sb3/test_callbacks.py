@@ -16,7 +16,6 @@ from rl_infonce import InfoNCECallback, InfoNCEExtractor
 from rl_infonce.presets import PRESETS
 from rl_infonce.sb3.session import Session
 from tests.further import further
-from tests.sb3.test_bit_identity import train_ars
 from tests.sb3.test_gradients import Gradients, first_gradients
 from tests.sb3.worlds import (
     ALGORITHMS,
@@ -181,13 +180,6 @@ def test_in_decoupled_mode_the_host_gets_its_own_gradient_alone(name: str) -> No
     got = gradients(5.0, InfoNCECallback(decoupled=True))
     assert expected.keys() == got.keys()
     assert all(torch.equal(expected[entry], got[entry]) for entry in got)
-
-
-def test_ars_is_refused_even_decoupled() -> None:
-    with pytest.warns(UserWarning, match="ARS follows no gradient"):
-        model = train_ars(InfoNCEExtractor)
-    with pytest.raises(ValueError, match="ARS follows no gradient"):
-        model.learn(60, callback=InfoNCECallback(decoupled=True))
 
 
 class Interrupt(BaseCallback):

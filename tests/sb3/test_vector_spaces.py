@@ -288,7 +288,6 @@ def encoded_actions(model: BaseAlgorithm) -> tuple[npt.NDArray[Any], npt.NDArray
     assert experience is not None
     raw = sample_batch(experience, extractor._plan, np.random.default_rng(0))
     assert raw is not None
-    assert extractor.infonce is not None
     auxiliary: AuxiliaryLoss = extractor._auxiliary_loss()
     actions = auxiliary.encode(raw).actions
     assert actions is not None
