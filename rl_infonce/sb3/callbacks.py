@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, EventCallback
 from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
@@ -13,10 +12,11 @@ from torch import nn
 
 from rl_infonce.checks import check_count, check_flag, check_number
 from rl_infonce.hyperparameters import schedule_start
-from rl_infonce.sb3.attach import AuxiliaryGradients
+from rl_infonce.sb3.auxiliary_loss import trained
 from rl_infonce.sb3.binding import is_of_target_network, unfit_for_attaching
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.extractor import InfoNCEExtractor
+from rl_infonce.sb3.own_adam import OwnAdam
 
 Schedule = Callable[[float], float]
 
@@ -57,13 +57,12 @@ class InfoNCECallback(BaseCallback):
             keeps the extractor's own, which also returns when `learn()` ends. Adam cancels a
             constant factor: in decoupled mode and for isolated encoders, the share of the
             schedule's largest value, at eleven points, multiplies the learning rate. In decoupled
-            mode that value multiplies the gradient before clipping.
+            mode that value multiplies the gradient, whose norm is then clipped at 10.
         decoupled: Whether to train the encoder in updates of its own.
         learning_rate: Learning rate of the decoupled Adam where the schedule is largest, > 0; None
             means 0.001.
         n_updates: Decoupled updates after each `train()`, >= 1; None means 16 on-policy and 1
             off-policy.
-        max_grad_norm: Decoupled updates clip their gradient to this norm, > 0; None means 10.
         verbose: 1 prints which extractors are bound.
 
     Raises:
@@ -80,20 +79,13 @@ class InfoNCECallback(BaseCallback):
         decoupled: bool = False,
         learning_rate: float | None = None,
         n_updates: int | None = None,
-        max_grad_norm: float | None = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
         check_flag("decoupled", decoupled)
-        given = {
-            "learning_rate": learning_rate,
-            "n_updates": n_updates,
-            "max_grad_norm": max_grad_norm,
-        }
+        given = {"learning_rate": learning_rate, "n_updates": n_updates}
         learning_rate = 1e-3 if learning_rate is None else learning_rate
-        max_grad_norm = 10.0 if max_grad_norm is None else max_grad_norm
         check_number("learning_rate", learning_rate, above=0)
-        check_number("max_grad_norm", max_grad_norm, above=0)
         if n_updates is not None:
             check_count("n_updates", n_updates)
         _check_decoupled(decoupled, given)
@@ -101,9 +93,8 @@ class InfoNCECallback(BaseCallback):
         self.decoupled = decoupled
         self.learning_rate = learning_rate
         self.n_updates = n_updates
-        self.max_grad_norm = max_grad_norm
         self.extractors: list[InfoNCEExtractor] = []
-        self._optimizers: dict[int, torch.optim.Adam] = {}
+        self._optimizers: dict[int, tuple[list[nn.Parameter], OwnAdam]] = {}
         self._recorded: dict[int, Experience] = {}
 
     def _init_callback(self) -> None:
@@ -189,13 +180,17 @@ class InfoNCECallback(BaseCallback):
                 "Expected InfoNCECallback to come before the callback that saves the run: its "
                 "decoupled updates are still to be done. Change their order in `learn`."
             )
-        return {"optimizers": {i: each.state_dict() for i, each in self._optimizers.items()}}
+        return {"optimizers": {i: each.state_dict() for i, (_, each) in self._optimizers.items()}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on with the moments of another run; in training."""
+        """Go on with the moments of another run; in training.
+
+        Raises:
+            RuntimeError: If they are not those of these extractors' parameters.
+        """
         for index, moments in state["optimizers"].items():
-            parameters = [p for p in self.extractors[index].parameters() if p.requires_grad]
-            self._optimizer(index, parameters).load_state_dict(moments)
+            _, adam = self._optimizer(index)
+            adam.load_state_dict(moments)
 
     def _update_decoupled(self) -> None:
         """Train on what the last rollout recorded: after the RL epochs, never before them."""
@@ -211,27 +206,24 @@ class InfoNCECallback(BaseCallback):
         auxiliary = extractor.drawn_gradients(experience, coef) if coef > 0 else None
         if auxiliary is None:
             return
-        optimizer = self._optimizer(index, [p for p in extractor.parameters() if p.requires_grad])
+        parameters, adam = self._optimizer(index)
         share = self._share_of_largest(coef)
-        optimizer.param_groups[0]["lr"] = share * self.learning_rate
         gradients = tuple(gradient / share for gradient in auxiliary.gradients)
-        _step_with(optimizer, auxiliary._replace(gradients=gradients), self.max_grad_norm)
+        adam.step(parameters, auxiliary._replace(gradients=gradients), share * self.learning_rate)
+
+    def _optimizer(self, index: int) -> tuple[list[nn.Parameter], OwnAdam]:
+        """Return an extractor's trained parameters and their Adam, new if they are other ones."""
+        parameters = trained(self.extractors[index].parameters())
+        known = self._optimizers.get(index)
+        if known is None or [*map(id, known[0])] != [*map(id, parameters)]:
+            known = parameters, OwnAdam(parameters).to(self.model.device)
+            self._optimizers[index] = known
+        return known
 
     def _share_of_largest(self, coef: float) -> float:
         """Return a coefficient over the largest of the schedule at eleven points."""
         largest = max(_at_tenths(self.coef_schedule)) if self.coef_schedule is not None else 0.0
         return coef / largest if largest else 1.0
-
-    def _optimizer(self, index: int, parameters: list[nn.Parameter]) -> torch.optim.Adam:
-        optimizer = self._optimizers.get(index)
-        known = [] if optimizer is None else optimizer.param_groups[0]["params"]
-        same = len(known) == len(parameters) and all(
-            a is b for a, b in zip(known, parameters, strict=True)
-        )
-        if optimizer is None or not same:
-            optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
-            self._optimizers[index] = optimizer
-        return optimizer
 
 
 def _at_tenths(schedule: Schedule) -> list[float]:
@@ -306,21 +298,6 @@ def decoupled_callback(settings: Mapping[str, Any]) -> InfoNCECallback | None:
             "updates the loss has RL's learning rate. Add `decoupled`, or leave it out."
         )
     return None
-
-
-def _step_with(
-    optimizer: torch.optim.Optimizer, auxiliary: AuxiliaryGradients, max_grad_norm: float
-) -> None:
-    """Step with the given gradients; the host's own `.grad` comes back untouched."""
-    parameters = optimizer.param_groups[0]["params"]
-    host = [parameter.grad for parameter in parameters]
-    given = {id(p): g for p, g in zip(auxiliary.parameters, auxiliary.gradients, strict=True)}
-    for parameter in parameters:
-        parameter.grad = given.get(id(parameter))
-    nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-    optimizer.step()
-    for parameter, gradient in zip(parameters, host, strict=True):
-        parameter.grad = gradient
 
 
 def _schedule(coef: float | str | Schedule | None) -> FloatSchedule | None:

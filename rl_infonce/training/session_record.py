@@ -85,6 +85,6 @@ def _loss_of(model: BaseAlgorithm, callbacks: Sequence[BaseCallback]) -> dict[st
         f"decoupled_{name}": getattr(each, name)
         for each in callbacks
         if isinstance(each, InfoNCECallback) and each.decoupled
-        for name in ("learning_rate", "n_updates", "max_grad_norm")
+        for name in ("learning_rate", "n_updates")
     }
     return {**asdict(extractor.settings), "horizons": list(extractor.horizons), **of_updates}
