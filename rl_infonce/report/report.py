@@ -138,7 +138,7 @@ def _summary(
     games = sorted({run.game for run in runs})
     absent = [f"Missing: {'; '.join(missing)}."] if missing else []
     absent += [_SURVIVORS] if any(" (failed" in each for each in missing) else []
-    absent += [f"Trained, but not in this grid: {'; '.join(not_planned)}."] if not_planned else []
+    absent += [f"Begun, but not in this grid: {'; '.join(not_planned)}."] if not_planned else []
     if not runs:
         return [_NO_ARMS, *absent]
     return [

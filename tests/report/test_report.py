@@ -471,7 +471,7 @@ def test_how_often_equal_arms_are_said_to_differ_is_told() -> None:
 def test_what_was_not_planned_is_named() -> None:
     made = report(RUNS, not_planned=["pong-ppo-infonce-7"])
     for page in (made.markdown, made.html):
-        assert "Trained, but not in this grid: pong-ppo-infonce-7." in page
+        assert "Begun, but not in this grid: pong-ppo-infonce-7." in page
 
 
 def test_a_run_without_an_episode_is_in_no_average() -> None:
