@@ -15,6 +15,8 @@ def parse_hyperparameters(
 ) -> dict[str, Any]:
     """Return the values by name of "name:value" words; unlike RL Zoo's `eval`, it runs no code.
 
+    A tuple becomes a list, as in a grid, where the same value must compare equal.
+
     Args:
         words: Words whose values are Python literals, e.g. "n_epochs:6", or schedules that fall
             linearly to 0, e.g. "learning_rate:lin_2.5e-4", which stay text.
@@ -81,10 +83,11 @@ def _value(name: str, word: str, text: str, flag: str, *, plain_text: bool) -> A
         schedule_start(name, text)
         return text
     try:
-        return ast.literal_eval(text)
+        value = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         if plain_text:
             return text
         raise ValueError(
             f"Expected `{flag}` as name:value with a Python literal, got {word!r}."
         ) from None
+    return list(value) if isinstance(value, tuple) else value

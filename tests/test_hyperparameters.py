@@ -16,6 +16,7 @@ def test_values_are_literals_and_schedules() -> None:
         "target_kl": None,
         "normalize_advantage": True,
     }
+    assert parse_hyperparameters(["train_freq:(1, 'episode')"]) == {"train_freq": [1, "episode"]}
     assert parse_hyperparameters([]) == {}
 
 

@@ -78,18 +78,10 @@ def _differences(cell: Cell, n_timesteps: int, record: Mapping[str, Any]) -> Ite
         yield f"pretrained {given['pretrained']!r} instead of {own.get('pretrained')!r}"
     words = given.get("hyperparams", "not said") or []
     if isinstance(words, list):
-        found = _without_tuples(parse_hyperparameters([str(word) for word in words]))
-        expected = _without_tuples(own.get("hyperparameters", {}))
+        found = parse_hyperparameters([str(word) for word in words])
+        expected = own.get("hyperparameters", {})
         if found != expected:
             yield f"hyperparameters {found} instead of {expected}"
-
-
-def _without_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as a grid has them: a command may say (1, "episode"), which is [1, "episode"].
-
-    SB3 takes either.
-    """
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
 
 def _is_probed(path: Path, wanted: set[tuple[str, int]]) -> bool:

@@ -100,6 +100,15 @@ def test_hyperparameters_may_be_named_in_any_order(tmp_path: Path) -> None:
             going_on(run_dir, *again, *others)
 
 
+def test_a_run_begun_with_a_tuple_goes_on_with_the_list_of_a_sweep(tmp_path: Path) -> None:
+    word = "train_freq:(1, 'episode')"
+    run_dir = begun(tmp_path / "run", "--algo", "dqn", "--hyperparams", word)
+    again = ("--run-dir", str(run_dir), "--hyperparams")
+    assert going_on(run_dir, *again, "train_freq:[1, 'episode']").hyperparams == [word]
+    with pytest.raises(ValueError, match="hyperparams is"):
+        going_on(run_dir, *again, "train_freq:[2, 'episode']")
+
+
 def test_the_plan_has_the_defaults_of_the_flags() -> None:
     flags = vars(parse("--game", "pong"))
     usual = TrainingPlan(game="pong").flat()
