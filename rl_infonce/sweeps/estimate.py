@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from rl_infonce.agents.pretrained import pixel_encoder
 from rl_infonce.resuming.replay_shards import arrays_of
 from rl_infonce.sb3.callbacks import decoupled_callback
-from rl_infonce.sb3.extractor import InfoNCEExtractor
+from rl_infonce.sweeps.commands import plan_of
 from rl_infonce.sweeps.grid import Cell
 from rl_infonce.training.algorithms import defaults_of
-from rl_infonce.training.make_agent import make_agent
-from rl_infonce.training.rl_zoo import N_ENVS
+from rl_infonce.training.run_model import make_model
 from rl_infonce.training.training_run import check_updates
 
 _N_UPDATED = 200  # steps with a replay buffer; without one, a whole rollout
@@ -109,25 +106,11 @@ def _kind(cell: Cell) -> tuple[str, str, str]:
 
 
 def _model(cell: Cell, n_timesteps: int, *, device: str, **changes: Any) -> Any:
-    settings = cell.settings
-    encoder = None
-    if "pretrained" in settings:
-        with contextlib.suppress(ValueError, TypeError, OSError):  # the cell itself will say so
-            encoder = pixel_encoder(settings["pretrained"])
-    of_extractor = inspect.signature(InfoNCEExtractor).parameters.keys()
-    return make_agent(
-        cell.algo,
-        cell.game,
-        n_timesteps=n_timesteps,
-        n_envs=settings.get("n_envs", N_ENVS[cell.algo]),
-        seed=cell.seed,
-        device=device,
-        extractor={name: settings[name] for name in settings if name in of_extractor},
-        encoder=encoder,
-        freeze=settings.get("freeze_encoder", False),
-        normalize=settings.get("normalize", False),
-        hyperparameters={**settings.get("hyperparameters", {}), **changes},
-    )
+    """Return a cell's model on a device, with other hyperparameters than its own."""
+    hyperparameters = {**cell.settings.get("hyperparameters", {}), **changes}
+    settings = {**cell.settings, "device": device, "hyperparameters": hyperparameters}
+    plan = plan_of(replace(cell, settings=settings), n_timesteps)
+    return make_model(plan, plan.pretrained, n_timesteps)
 
 
 def free_bytes(folder: Path) -> int:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.run_directory import read_record
 from rl_infonce.scoring.scores_file import read_scores
+from rl_infonce.sweeps.commands import plan_of
 from rl_infonce.sweeps.grid import Cell, Grid
-from rl_infonce.sweeps.settings_check import SETTINGS
 from rl_infonce.training.plan import OF_A_SESSION
 
 
@@ -32,7 +32,7 @@ class CellState(NamedTuple):
 
 _COMPLAINT = re.compile(r"rl-infonce \w+: (?!The run failed)|[\w.]*(Error|Exception)\b")
 # These are compared otherwise (see below), or change nothing that is trained.
-_OF_NO_CELL = {*OF_A_SESSION, "hyperparameters", "pretrained", "on_nan"}
+_OF_NO_CELL = {*OF_A_SESSION, "hyperparams", "pretrained", "on_nan", "log_folder"} - {"n_timesteps"}
 
 
 def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
@@ -64,22 +64,17 @@ def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
 def _differences(cell: Cell, n_timesteps: int, record: Mapping[str, Any]) -> Iterator[str]:
     """Yield the settings that a record has of another run; those it lacks are not compared."""
     given = {**record["arguments"], "seed": record["seed"]}
-    usual: dict[str, Any] = {"freeze_encoder": False, "normalize": False}
-    usual["n_envs"] = given.get("n_envs")  # that of the algorithm
-    own: dict[str, Any] = {**usual, **cell.settings}
-    whose: dict[str, Any] = {"algo": cell.algo, "seed": cell.seed, "n_timesteps": n_timesteps}
-    whose |= {"game": None, "env": None} | {"game" if cell.is_atari else "env": cell.game}
-    told = {name: own.get(name) for name in SETTINGS if name not in _OF_NO_CELL}
-    for name, value in (whose | told).items():
+    own = plan_of(cell, n_timesteps).arguments()
+    for name in (own.keys() & given.keys()) - _OF_NO_CELL:
         # A study gives the only element of a list in place of the list.
-        if name in given and given[name] not in (value, [value]):
-            yield f"{name} {given[name]!r} instead of {value!r}"
-    if "pretrained" in given and (given["pretrained"] is None) != ("pretrained" not in own):
-        yield f"pretrained {given['pretrained']!r} instead of {own.get('pretrained')!r}"
+        if given[name] not in (own[name], [own[name]]):
+            yield f"{name} {given[name]!r} instead of {own[name]!r}"
+    if "pretrained" in given and (given["pretrained"] is None) != (own["pretrained"] is None):
+        yield f"pretrained {given['pretrained']!r} instead of {own['pretrained']!r}"
     words = given.get("hyperparams", "not said") or []
     if isinstance(words, list):
         found = parse_hyperparameters([str(word) for word in words])
-        expected = own.get("hyperparameters", {})
+        expected = parse_hyperparameters(own["hyperparams"] or ())
         if found != expected:
             yield f"hyperparameters {found} instead of {expected}"
 

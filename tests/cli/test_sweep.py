@@ -67,7 +67,10 @@ def test_a_failed_cell_is_named_and_the_others_are_done(
     encoder = tmp_path / "none.safetensors"
     encoder.write_text("no encoder")
     folder, own = tmp_path / "sweep", {"broken": {"pretrained": str(encoder)}}
-    assert sweep(*small(tmp_path, "--n-jobs", "1", arms=["baseline", "broken"], arm=own)) == 1
+    words = small(tmp_path, "--n-jobs", "1", arms=["baseline", "broken"], arm=own)
+    assert "Arm 'broken' with ppo on breakout: " in refusal("sweep", *words)
+    assert not (folder / "cells").exists()
+    assert sweep(*words, "--force") == 1
     said = capsys.readouterr()
     assert "breakout-ppo-baseline-0: done in" in said.out
     failed = "breakout-ppo-broken-0: failed (exit code 2): rl-infonce train: error: "
@@ -80,7 +83,7 @@ def test_a_failed_cell_is_named_and_the_others_are_done(
     assert {"run.json", "model.zip", "episodes.csv"} <= {path.name for path in done.iterdir()}
     assert "none.safetensors" in (done.parent / "breakout-ppo-broken-0/output.log").read_text()
     before = (done / "run.json").read_bytes()
-    assert sweep("--resume", str(folder)) == 1
+    assert sweep("--resume", str(folder), "--force") == 1
     assert (done / "run.json").read_bytes() == before, "what is done is left alone"
 
 

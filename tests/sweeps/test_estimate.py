@@ -105,6 +105,16 @@ def test_decoupled_updates_of_isolated_encoders_are_refused_before_a_sweep_begin
     assert "Arm 'infonce'" not in str(refusal.value)
 
 
+def test_a_broken_encoder_is_refused_before_a_sweep_begins(tmp_path: Path) -> None:
+    path = tmp_path / "none.safetensors"
+    path.write_text("no encoder")
+    own = {"broken": {"pretrained": str(path)}}
+    grid = write_grid(tmp_path / "grid.toml", arms=["baseline", "broken"], arm=own)
+    with pytest.raises(ValueError, match=r"Arm 'broken' with ppo .*none\.safetensors") as refusal:
+        estimate.disk_of_all(read_grid(grid).cells(), 128, 1)
+    assert "'baseline'" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     "changes", [{"games": ["breakout"]}, {"envs": ["Pendulum-v1"], "train": {"isolated": False}}]
 )
