@@ -39,7 +39,6 @@ _OPTIONAL_KINDS: dict[str, Callable[[Any], bool]] = {  # of the record, or of it
     "last_step": _is_step,
     "saved_step": lambda value: value is None or _is_step(value),
     "wall_seconds": is_finite,
-    "curves": lambda value: type(value) is str,
     "loss": lambda value: type(value) is dict,
     "versions": lambda value: type(value) is dict,
 }

@@ -1,50 +1,31 @@
-"""Choose the folder of a run's TensorBoard curves, which no other run writes to."""
+"""Name the folder of a run's TensorBoard curves, which no other run writes to."""
 
 from __future__ import annotations
 
-import itertools
-import os
-import re
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_infonce.files.digests import sha256_of
 from rl_infonce.training.plan import TrainingPlan
 
+# Several runs may start in one second.
+_OF_ITS_BEGINNING = ("start_time", "command", "arguments_sha256", "seed")
 
-def curves_folder(
-    plan: TrainingPlan, run_dir: Path, record: Mapping[str, Any], say: Callable[[str], object]
-) -> Path:
-    """Make and return a run's folder of curves: the one that it went on in, or else a free one.
 
-    Outside of the run it is called as the run is, with a number if another run has that name.
-    `say` receives a line about the number.
+def curves_folder(plan: TrainingPlan, run_dir: Path, record: Mapping[str, Any]) -> Path:
+    """Make and return the folder of a run's curves.
+
+    Outside of the run it has the run's name, which others may have, and digits of what its record
+    says of its beginning: a run that goes on finds its own, also when both were moved.
     """
-    name = run_dir.resolve().name
-    logs = plan.tensorboard_log
-    usual = run_dir / "tb" if logs is None else logs / plan.algo / name
-    if logs is None or usual.resolve().is_relative_to(run_dir.resolve()):
-        usual.mkdir(parents=True, exist_ok=True)
-        return usual
-    # A record may be anyone's, and chooses among the names of this run alone.
-    legal = re.compile(rf"{re.escape(name)}(_\d+)?")
-    for session in reversed(record["sessions"]):
-        former = Path(os.path.normpath(run_dir.resolve() / session.get("curves", "")))
-        if former.parent == usual.parent.resolve() and legal.fullmatch(former.name):
-            folder = usual.parent / former.name
-            folder.mkdir(parents=True, exist_ok=True)
-            return folder
-    numbered = (usual.parent / f"{name}_{n}" for n in itertools.count(2))
-    folder = next(filter(_claimed, itertools.chain([usual], numbered)))
-    if folder != usual:
-        say(f"TensorBoard's curves go to {folder}, as {usual} holds those of another run.")
+    folder = run_dir / "tb"
+    if plan.tensorboard_log is not None:
+        folder = plan.tensorboard_log / plan.algo / run_dir.resolve().name
+        if not folder.resolve().is_relative_to(run_dir.resolve()):
+            # Digits alone: a record may be anyone's.
+            began = json.dumps([record.get(key) for key in _OF_ITS_BEGINNING])
+            folder = folder.with_name(f"{folder.name}_{sha256_of(began.encode())[:8]}")
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _claimed(folder: Path) -> bool:
-    """Make a folder and return True, or return whether one that is there holds no curves."""
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        return folder.is_dir() and not any(folder.glob("events.out.tfevents.*"))
-    return True

@@ -25,16 +25,9 @@ class SessionRecord:
         self._session: dict[str, Any] = {}
 
     def begin(
-        self,
-        model: BaseAlgorithm,
-        n_timesteps: int,
-        callbacks: Sequence[BaseCallback],
-        curves: Path | None = None,
+        self, model: BaseAlgorithm, n_timesteps: int, callbacks: Sequence[BaseCallback]
     ) -> None:
-        """Note who trains what, from which step on and up to which one.
-
-        `curves` is the folder of TensorBoard's curves if it lies outside of the run.
-        """
+        """Note who trains what, from which step on and up to which one."""
         self._session = {
             "start_time": now(),
             "first_step": model.num_timesteps,
@@ -44,16 +37,11 @@ class SessionRecord:
             "hardware": hardware_name(model.device),
             # It holds the defaults also, which another version may change.
             "loss": _loss_of(model, callbacks),
-            **({} if curves is None else {"curves": self._from_run(curves)}),
             **software(),
         }
         self._record["sessions"].append(self._session)
         self._record.update(status="running", device=str(model.device))
         write_record(self._run_dir, self._record)
-
-    def _from_run(self, folder: Path) -> str:
-        """Return a path that stays true where a run is moved together with its curves."""
-        return os.path.relpath(folder.resolve(), self._run_dir.resolve())
 
     def end(self, n_trained: int, status: str, seconds: float, saved_step: int | None) -> None:
         """Note how the session ended: "done", "interrupted" or "failed".

@@ -66,7 +66,7 @@ def started(
                 logs = made_folder("--log-folder", plan.log_folder / plan.algo)
                 run_dir = claim_run_directory(logs, plan.name)
                 held.enter_context(hold_run(run_dir))
-            tb_dir = curves_folder(plan, run_dir, record, complain)
+            tb_dir = curves_folder(plan, run_dir, record)
             if pretrained is not None and pretrained != run_dir / ENCODER:
                 replace_bytes(run_dir / ENCODER, pretrained.read_bytes())
         except OSError as error:
@@ -152,8 +152,7 @@ class TrainingRun:
                 on_screen=on_screen,
             )
             self.model.set_logger(logger)
-            curves = None if self.plan.tensorboard_log is None else self.tb_dir
-            self._session.begin(self.model, self.plan.n_timesteps, self._callbacks, curves)
+            self._session.begin(self.model, self.plan.n_timesteps, self._callbacks)
         except (ValueError, OSError):
             self._episodes.close()
             raise
