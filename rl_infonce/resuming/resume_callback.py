@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +13,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EventCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from rl_infonce.checks import check_count, check_flag, warn_user
+from rl_infonce.checks import check_count, warn_user
 from rl_infonce.files.durable import remove_partial
 from rl_infonce.files.state_file import StateBytes, pack_state, unpack_state
 from rl_infonce.resuming.best_model import BestModel, find_best, keep_best
@@ -77,16 +76,15 @@ class ResumeCallback(BaseCallback):
     checkpoint of an Atari game could still crash the process, because ale_py accepts any bytes as
     the state of an emulator. Put this callback last.
 
+    Beside the state lies SB3's `model.zip`, for `PPO.load`. The model with the highest
+    `rollout/ep_rew_mean` at a checkpoint is kept also, once SB3's window of 100 episodes is full.
+
     Args:
         folder: Folder for the checkpoints of this run alone; the callback would take those of
             another run for its own.
         save_freq: Number of calls of `env.step` between checkpoints, at least 1, each one step of
             all `n_envs` environments; the checkpoint waits for the next rollout to start.
         n_kept: Number of checkpoints to keep, at least 1.
-        save_zip: Whether to save SB3's `model.zip` beside the state, for `PPO.load`.
-        save_best: Whether to keep also the model with the highest `rollout/ep_rew_mean` at a
-            checkpoint, once SB3's window of 100 episodes is full.
-        verbose: 1 says when a checkpoint is written.
 
     Attributes:
         is_exact: Whether the run equals, and will equal when it is restored, one that was never
@@ -99,25 +97,14 @@ class ResumeCallback(BaseCallback):
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        save_freq: int = 10_000,
-        *,
-        n_kept: int = 2,
-        save_zip: bool = True,
-        save_best: bool = True,
-        verbose: int = 0,
+        self, folder: str | os.PathLike[str], save_freq: int = 10_000, *, n_kept: int = 2
     ) -> None:
-        super().__init__(verbose)
+        super().__init__()
         check_count("save_freq", save_freq)
         check_count("n_kept", n_kept)
-        check_flag("save_zip", save_zip)
-        check_flag("save_best", save_best)
         self.folder = Path(folder)
         self.save_freq = save_freq
         self.n_kept = n_kept
-        self.save_zip = save_zip
-        self.save_best = save_best
         self.is_exact = True
         self.saved_step: int | None = None
         self._shards = ReplayShards(self.folder)
@@ -306,7 +293,6 @@ class ResumeCallback(BaseCallback):
         self._n_failures = 0
 
     def _save(self) -> None:
-        start = time.perf_counter()
         model = self.model
         check_finite(model)
         _sync_tables(model, self._others())
@@ -320,20 +306,19 @@ class ResumeCallback(BaseCallback):
             warn_user(
                 f"This run cannot be resumed exactly: {' '.join(state['inexact'])}",
             )
-        if self.save_best:  # first: a run that is killed between the two saves both again
-            keep_best(self.folder, model, lambda: model_bytes(model))
+        # First: a run that is killed between the two saves both again.
+        keep_best(self.folder, model, lambda: model_bytes(model))
         packed = pack_state(state)
-        files = {"state.json": packed.text, "state.safetensors": packed.tensors}
-        if self.save_zip:
-            files["model.zip"] = model_bytes(model)
+        files = {
+            "state.json": packed.text,
+            "state.safetensors": packed.tensors,
+            "model.zip": model_bytes(model),
+        }
         about = {**software(), "is_exact": self.is_exact, "n_envs": model.n_envs}
         shared = (state["replay"] or {}).get("sha256", {})
         path = write_checkpoint(self.folder, self.num_timesteps, files, about, shared=shared)
         prune_checkpoints(self.folder, self.n_kept, newest=path)
         self.saved_step = self.num_timesteps
-        if self.verbose:
-            seconds = time.perf_counter() - start
-            print(f"ResumeCallback wrote {path} in {seconds:.2f} s")  # noqa: T201
 
     def _replay(self, model: BaseAlgorithm, inexact: list[str]) -> dict[str, Any] | None:
         buffer = getattr(model, "replay_buffer", None)

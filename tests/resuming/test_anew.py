@@ -29,7 +29,7 @@ def ppo(n_envs: int = 1, **env_kwargs: Any) -> PPO:
 
 
 def resume(folder: Path) -> ResumeCallback:
-    return ResumeCallback(folder, save_freq=30, save_zip=False)
+    return ResumeCallback(folder, save_freq=30)
 
 
 def test_a_second_count_of_steps_takes_the_place_of_the_first(tmp_path: Path) -> None:

@@ -87,27 +87,18 @@ def test_it_outlives_the_checkpoints_after_it_and_is_loaded_by_sb3(tmp_path: Pat
             weights[self.num_timesteps] = self.model.policy.state_dict()["value_net.weight"].clone()
 
     luck = Note({64: 7.0, 96: 600.0, 128: 5.0, 160: 4.0, 192: 3.0, 224: 2.0})
-    run = ResumeCallback(tmp_path, save_freq=32, save_zip=False)
+    run = ResumeCallback(tmp_path, save_freq=32)
     cart_pole().learn(256, callback=[luck, run])
     assert [int(path.name[5:]) for path in checkpoints(tmp_path)] == [256, 224]
     best = run.best
     assert best is not None
     assert (best.step, best.mean_return) == (96, 600.0)
     assert torch.equal(PPO.load(best.path).policy.state_dict()["value_net.weight"], weights[96])
-    again, run = cart_pole(), ResumeCallback(tmp_path, save_freq=32, save_zip=False)
+    again, run = cart_pole(), ResumeCallback(tmp_path, save_freq=32)
     assert run.restore(again)
     again.learn(64, callback=[Luck({288: 601.0}), run], reset_num_timesteps=False)
     assert run.best is not None
     assert run.best.step == 288
-
-
-def test_it_can_be_switched_off(tmp_path: Path) -> None:
-    run = ResumeCallback(tmp_path, save_freq=32, save_best=False)
-    cart_pole().learn(128, callback=[Luck({64: 7.0}), run])
-    assert run.best is None
-    assert not (tmp_path / "best").exists()
-    with pytest.raises(TypeError, match="save_best"):
-        ResumeCallback(tmp_path, save_best=1)  # type: ignore[arg-type]
 
 
 def test_the_run_goes_on_without_it(tmp_path: Path) -> None:

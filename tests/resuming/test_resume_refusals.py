@@ -119,7 +119,7 @@ def test_another_number_of_gpus_is_listed(finished: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("given", "error"),
-    [({"save_freq": 0}, ValueError), ({"n_kept": 0}, ValueError), ({"save_zip": 1}, TypeError)],
+    [({"save_freq": 0}, ValueError), ({"n_kept": 0}, ValueError), ({"n_kept": 1.0}, TypeError)],
 )
 def test_bad_arguments_are_named(given: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(given))):
