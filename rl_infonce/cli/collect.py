@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress=shows_progress(arguments),
         )
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"rl-infonce collect: {_reason(error)}", file=sys.stderr)
+        print(f"rl-infonce collect: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(
@@ -113,13 +113,6 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{len(frames)} states of {frames.game} in {arguments.output} ({seconds:.0f} s)")
     print(f"Read:  rl_infonce.atari.load_frames({str(arguments.output)!r})")
     return 0
-
-
-def _reason(error: Exception) -> str:
-    """Return a message without the error's number."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror + (f": {error.filename}" if error.filename else "")
-    return str(error)
 
 
 def _check_usage(arguments: argparse.Namespace) -> None:
