@@ -113,9 +113,12 @@ def runs_of(grid: Grid, output: Path) -> Runs:
 
 
 def _are_equal(loss: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two runs had one loss; a setting that a run does not name had its default."""
+    """Return whether two runs had one loss; a setting that a run does not name had its default.
+
+    Former settings, which one of them names alone, do not count.
+    """
     usual = json.loads(json.dumps(defaults(InfoNCESettings)))
-    names = loss.keys() | other.keys()
+    names = usual.keys() | (loss.keys() & other.keys())
     return all(
         loss.get(name, usual.get(name)) == other.get(name, usual.get(name)) for name in names
     )

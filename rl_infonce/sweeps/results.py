@@ -126,9 +126,9 @@ def _of_other_losses(
         observed = "games" if cell.is_atari else cell.game  # vectors have other defaults
         name, was = first.setdefault((observed, cell.algo, cell.arm), (cell.name, loss))
         differing = [
-            f"{key} {loss.get(key)} instead of {was.get(key)} of {name}"
-            for key in sorted({*loss, *was})
-            if loss.get(key) != was.get(key)
+            f"{key} {loss[key]} instead of {was[key]} of {name}"
+            for key in sorted(loss.keys() & was.keys())  # former settings stand in one alone
+            if loss[key] != was[key]
         ]
         if differing:
             yield f"{cell.name} (trained with {', '.join(differing)})"

@@ -169,7 +169,7 @@ def test_a_setting_that_later_runs_have_and_former_ones_not_is_no_other_loss(
     grid = read_grid(tmp_path / "grid.toml")._replace(seeds=(0, 1))
     (task,), (arm, *_) = grid.tasks, grid.arms
     usual = {"n_pairs": 256, "isolated": True}
-    losses = [{**usual, "select_inputs": None, "former": None}, usual]
+    losses = [{**usual, "select_inputs": None, "former": 1}, usual]
     for seed, loss in enumerate(losses):
         run = {"n_steps": grid.n_timesteps, "settings": grid.arms[arm], "loss": loss}
         (tmp_path / f"{task}-{arm}-{seed}.json").write_text(json.dumps(run))
