@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import ale_py
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -72,6 +74,7 @@ def test_numbers_of_numpy_and_units_are_settings() -> None:
 
 @pytest.mark.atari
 def test_the_arguments_of_wrappers_are_settings() -> None:
+    gym.register_envs(ale_py)
     given = {"noop_max": 10, "frame_skip": 2, "action_repeat_probability": 0.25}
     env = make_atari_env("BreakoutNoFrameskip-v4", 1, wrapper_kwargs=given)
     settings = model_settings(PPO("CnnPolicy", env, n_steps=8, batch_size=8))
