@@ -86,6 +86,25 @@ def test_the_tables_compare_features_of_the_same_frames(tmp_path: Path) -> None:
         script.table(cells.path)
 
 
+def test_arms_are_compared_with_the_untrained_scores_beside_them(tmp_path: Path) -> None:
+    made = sweep(tmp_path / "sweep", [0.5, 0.5, 0.5, 0.5])
+    for cell in made.grid().cells():
+        if cell.arm == "infonce":
+            path = made.run_dir(cell) / "probe" / "scores.json"
+            content = json.loads(path.read_text())
+            for each in content["cells"]:
+                if content["encoders"][each["encoder"]]["kind"] == "random":
+                    each["scores"]["mean"]["f1_weighted"] = 0.375
+            path.write_text(json.dumps(content))
+    tables = script.table(made.path).split("against ")
+    found = {table.split(" | ")[0]: table for table in tables}
+    assert (
+        "| infonce | higher | +0.125 (+0.125 to +0.125) |" in found["untrained: mean F1, converged"]
+    )
+    same = found["baseline: F1 of the same untrained encoder, converged"]
+    assert "| infonce | higher | +0.125 (+0.125 to +0.125) |" in same
+
+
 def test_the_loss_is_compared_with_its_placebo(tmp_path: Path) -> None:
     arms = ["baseline", "infonce", "placebo"]
     # seed 0, then seed 1; over the placebo infonce gains 0.125 and 0.25
@@ -123,7 +142,8 @@ def test_a_baseline_that_is_not_probed_yet_is_named(tmp_path: Path) -> None:
         if cell.arm == "baseline":
             (made.run_dir(cell) / "probe" / "scores.json").unlink()
     text = script.table(made.path)
-    for against in ("baseline", "untrained"):
-        table = text.split(f"against {against}: mean F1, converged")[1]
-        assert "| infonce | not compared, see below |" in table.split("\n\n")[0]
+    for against, arm in {"baseline": "infonce", "untrained": "baseline"}.items():
+        table = text.split(f"against {against}: mean F1, converged")[1].split("\n\n")[0]
+        assert f"| {arm} | not compared, see below |" in table
+    assert "| infonce | higher | +0.25" in table, "the untrained encoder was probed beside it also"
     assert "infonce: left out breakout, seeds 0, 1: only one arm has a score of it" in text
