@@ -75,10 +75,14 @@ def started(
 
 
 def pretrained_file(plan: TrainingPlan, run_dir: Path | None) -> Path | None:
-    """Return the encoder to start from: a run that goes on has its own copy."""
-    if run_dir is not None and (run_dir / RECORD).exists() and (run_dir / ENCODER).exists():
-        return run_dir / ENCODER
-    return plan.pretrained
+    """Return the encoder to start from, or None: a run that goes on has its own copy.
+
+    A file of that name in a run that was given no encoder is somebody else's.
+    """
+    if plan.pretrained is None or run_dir is None:
+        return plan.pretrained
+    own = run_dir / ENCODER
+    return own if (run_dir / RECORD).exists() and own.exists() else plan.pretrained
 
 
 def _planned_callbacks(plan: TrainingPlan) -> list[BaseCallback]:

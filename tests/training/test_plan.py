@@ -19,6 +19,7 @@ from rl_infonce.training.plan import (
     planned,
 )
 from rl_infonce.training.run_state import check_tables
+from rl_infonce.training.training_run import pretrained_file
 from tests.cli.running import errors_of, output_of, refusal
 
 pytestmark = pytest.mark.atari
@@ -190,6 +191,16 @@ def test_a_pretrained_encoder_may_have_moved(tmp_path: Path, content: bytes, is_
     (run_dir / ENCODER).write_bytes(b"weights")
     moved.write_bytes(content)
     assert _are_equal("pretrained", moved, tmp_path / "gone.safetensors", run_dir) == is_same
+
+
+def test_an_encoder_in_the_folder_of_a_run_that_was_given_none_is_not_its_own(
+    tmp_path: Path,
+) -> None:
+    for name, flags in (("none", ()), ("own", ("--pretrained", "gone.safetensors"))):
+        run_dir = begun(tmp_path / name, *flags)
+        (run_dir / ENCODER).write_bytes(b"weights")
+        copy = run_dir / ENCODER if flags else None
+        assert pretrained_file(going_on(run_dir, "--resume", str(run_dir)), run_dir) == copy
 
 
 def test_a_run_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
