@@ -67,7 +67,7 @@ def _add_what_is_trained(add: Callable[..., Any]) -> None:
 def _add_run(add: Callable[..., Any]) -> None:
     add("--run-dir", type=Path, metavar="RUN", help="Start in this folder, or go on there.")
     add("--resume", type=Path, metavar="RUN", help="Go on with the run in this folder instead.")
-    add("--resume-inexact", action="store_true", help="Go on although package versions differ.")
+    add("--resume-inexact", action="store_true", help="Go on although versions or defaults differ.")
     add(
         "--fall-back",
         action="store_true",

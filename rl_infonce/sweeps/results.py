@@ -15,11 +15,11 @@ from rl_infonce.files.csv_log import STEP, read_rows
 from rl_infonce.report.runs import LOGGED, Run
 from rl_infonce.runs.run_directory import differing_versions, read_record, seconds_of, software_of
 from rl_infonce.scoring.scores_file import read_scores
-from rl_infonce.settings import InfoNCESettings, defaults
 from rl_infonce.sweeps.commands import train_command
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.progress import CellState, cell_state
 from rl_infonce.sweeps.sweep_folder import SweepFolder
+from rl_infonce.training.session_record import noted_loss
 
 _WORDS = {"trained": "trained; its return counts, its features are not probed yet"}
 
@@ -113,16 +113,10 @@ def _of_other_losses(
 
     Settings that neither grid nor flags name are defaults, which may have changed since.
     """
-    given = {name: value for name, value in record["arguments"].items() if value is not None}
-    # Earlier versions did not note all settings that a run had, and let no algorithm decide these.
-    earlier = {"with_observation": True, "select_inputs": False, "pairs_from": "buffer"}
-    former = {**defaults(InfoNCESettings), **earlier}
-    usual = {name: given.get(name, value) for name, value in former.items()}
     for session in record["sessions"]:
-        loss = session.get("loss")
-        if not isinstance(loss, Mapping):  # earlier versions did not note it
+        loss = noted_loss(record, session)
+        if loss is None:
             continue
-        loss = usual | dict(loss)
         observed = "games" if cell.is_atari else cell.game  # vectors have other defaults
         name, was = first.setdefault((observed, cell.algo, cell.arm), (cell.name, loss))
         differing = [

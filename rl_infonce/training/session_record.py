@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from rl_infonce.device import hardware_name
 from rl_infonce.runs.run_directory import now, software, write_record
 from rl_infonce.sb3.callbacks import InfoNCECallback, trained_extractors
+from rl_infonce.settings import InfoNCESettings, defaults
 
 
 class SessionRecord:
@@ -76,3 +78,38 @@ def _loss_of(model: BaseAlgorithm, callbacks: Sequence[BaseCallback]) -> dict[st
         for name in ("learning_rate", "n_updates")
     }
     return {**asdict(extractor.settings), "horizons": list(extractor.horizons), **of_updates}
+
+
+def noted_loss(record: Mapping[str, Any], session: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the settings of the loss of a session, or None of one that noted nothing.
+
+    What the session does not name it was given, or had by default.
+    """
+    loss = session.get("loss")
+    if not isinstance(loss, Mapping):  # earlier versions did not note it
+        return None
+    given = {name: value for name, value in record["arguments"].items() if value is not None}
+    # Earlier versions did not note all settings that a run had, and let no algorithm decide these.
+    earlier = {"with_observation": True, "select_inputs": False, "pairs_from": "buffer"}
+    former = {**defaults(InfoNCESettings), **earlier}
+    return {name: given.get(name, value) for name, value in former.items()} | dict(loss)
+
+
+def differing_losses(
+    record: Mapping[str, Any], model: BaseAlgorithm, callbacks: Sequence[BaseCallback]
+) -> list[str]:
+    """Return, in words, how the loss differs from that of the session that saved a checkpoint.
+
+    The model was restored from the checkpoint; a session that began there did not save it.
+    """
+    n_trained = model.num_timesteps
+    trained = [each for each in record["sessions"] if each.get("first_step", 0) < n_trained]
+    was = noted_loss(record, trained[-1]) if trained else None
+    if was is None:
+        return []
+    own = json.loads(json.dumps(_loss_of(model, callbacks)))  # as a record gives it back
+    return [
+        f"{name} is {own.get(name)!r} (was {was.get(name)!r})"
+        for name in sorted({*own, *was})
+        if own.get(name) != was.get(name)
+    ]

@@ -34,7 +34,7 @@ from rl_infonce.training.run_state import (
     check_unsaved,
     keep_model,
 )
-from rl_infonce.training.session_record import SessionRecord
+from rl_infonce.training.session_record import SessionRecord, differing_losses
 
 
 @contextlib.contextmanager
@@ -133,8 +133,9 @@ class TrainingRun:
     def open(self, *, inexact: bool, fall_back: bool, on_screen: bool) -> bool:
         """Restore the last checkpoint, open the logs, and return whether there was a checkpoint.
 
-        An inexact run goes on with other versions of packages; one that may fall back takes the
-        checkpoint before a damaged one. `on_screen` lets the logger print its tables.
+        An inexact run goes on with other versions of packages, or another loss where defaults have
+        changed; one that may fall back takes the checkpoint before a damaged one. `on_screen` lets
+        the logger print its tables.
         """
         try:
             is_restored = self._goes_on and self._resume.restore(
@@ -147,6 +148,7 @@ class TrainingRun:
             check_budget(self.plan.n_timesteps, self.record, n_trained)
             if is_restored:
                 check_tables(self.run_dir, n_trained)
+                self._check_loss(inexact=inexact)
             self._episodes.open(n_trained)
             logger = run_logger(
                 self.run_dir,
@@ -161,6 +163,20 @@ class TrainingRun:
             self._episodes.close()
             raise
         return bool(is_restored)
+
+    def _check_loss(self, *, inexact: bool) -> None:
+        """Raise if the loss is not the one of the checkpoint, unless the run may be inexact.
+
+        What a run was not given has the default, which another version may have changed.
+        """
+        differing = differing_losses(self.record, self.model, self._callbacks)
+        if differing and not inexact:
+            raise ValueError(
+                f"Expected the loss with which {self.run_dir} was trained, got other defaults: "
+                f"{'; '.join(differing)}. Go on with the version of rl-infonce that trained it, or "
+                "pass --resume-inexact."
+            )
+        self._resume.is_exact &= not differing
 
     def learn(self, *, progress: bool) -> int:
         """Train what is left, save whatever happens, and return the exit code.

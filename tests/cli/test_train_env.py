@@ -10,9 +10,10 @@ import pytest
 
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import _verdict, run
-from rl_infonce.runs.run_directory import read_record
+from rl_infonce.runs.checkpoints import latest_checkpoint
+from rl_infonce.runs.run_directory import read_record, write_record
 from rl_infonce.training.rl_zoo import ALGORITHMS
-from tests.cli.running import AtStep, ctrl_c, output_of, refusal, rows_of, state_of
+from tests.cli.running import AtStep, ctrl_c, errors_of, output_of, refusal, rows_of, state_of
 from tests.environments.worlds import CONTINUOUS, IMAGES, TEXT, TEXT_BESIDE, VECTOR
 from tests.files.test_state_file import assert_same
 from tests.further import further, with_further
@@ -187,3 +188,23 @@ def test_a_run_that_ended_before_its_first_checkpoint_keeps_its_model(
     assert kept.read_bytes() == model
     assert f"begins anew; {kept} is its model." in capsys.readouterr().err
     assert (run_dir / "model.zip").read_bytes() != model
+
+
+@pytest.mark.slow
+def test_a_changed_default_of_the_loss_is_no_silent_change(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    sizes = ("-n", "32", "--n-envs", "1", "--run-dir", str(run_dir), "--hyperparams", "n_steps:16")
+    assert main(words(tmp_path, CONTINUOUS, *sizes)) == 0
+    record = read_record(run_dir)
+    usual = record["sessions"][0]["loss"].pop("temperature")  # as of a version without it
+    record["sessions"][0]["loss"]["critic"] = "cosine_of_then"
+    record["sessions"].append({"first_step": 32, "loss": {}})  # killed before it saved anything
+    write_record(run_dir, {**record, "status": "running"})
+    again = ("train", "--resume", str(run_dir), "--no-progress", "-n", "64")
+    said = errors_of(*again)
+    assert "got other defaults: critic is 'cosine' (was 'cosine_of_then'). Go on with" in said
+    assert read_record(run_dir)["status"] == "running"
+    assert main([*again, "--resume-inexact"]) == 0
+    assert not latest_checkpoint(run_dir / "checkpoints").about["is_exact"]
+    assert read_record(run_dir)["sessions"][-1]["loss"]["temperature"] == usual
+    assert main([*again, "-n", "80"]) == 0
