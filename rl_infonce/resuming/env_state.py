@@ -29,6 +29,7 @@ from stable_baselines3.common.vec_env import (
 )
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
 
+from rl_infonce.files.state_file import pack_state
 from rl_infonce.resuming.mujoco_state import get_mujoco_state, is_mujoco, set_mujoco_state
 
 # Every number that a step of these can change is an attribute; tests play each of them twice.
@@ -111,6 +112,19 @@ def has_own_state(part: Any) -> bool:
     return True
 
 
+def _own_state(part: Any) -> Any:
+    """Return the state that a class tells, which a checkpoint must be able to hold."""
+    state = part.get_state()
+    try:
+        pack_state(state)
+    except (TypeError, ValueError) as error:
+        raise UnknownStateError(
+            f"Expected get_state() of {type(part).__name__} to return what a checkpoint can hold, "
+            f"got: {error}"
+        ) from error
+    return state
+
+
 def normalizers(env: VecEnv | None) -> list[VecNormalize]:
     """Return every `VecNormalize` around an environment, the outermost first."""
     return [each for each in _layers(env) if isinstance(each, VecNormalize)]
@@ -156,7 +170,7 @@ def _matched(what: str, env: Any, states: list[dict[str, Any]]) -> Iterator[tupl
 def _layer_state(layer: Any) -> dict[str, Any]:
     name = type(layer).__name__
     if has_own_state(layer):
-        return {"class": name, "own": layer.get_state()}
+        return {"class": name, "own": _own_state(layer)}
     if type(layer) is DummyVecEnv:
         games = [[_part_state(part) for part in _layers(env)] for env in layer.envs]
         return {"class": name, "seeds": list(layer._seeds), "envs": games}
@@ -215,7 +229,7 @@ def _set_games(env: DummyVecEnv, state: Mapping[str, Any]) -> None:
 def _part_state(part: Any) -> dict[str, Any]:
     name = type(part).__name__
     if has_own_state(part):
-        return {"class": name, "own": part.get_state()}
+        return {"class": name, "own": _own_state(part)}
     if not (_is_atari(part) or is_mujoco(part) or type(part) in _KNOWN_ENVS):
         raise UnknownStateError(
             f"Expected games whose state can be read, got {name}. Give the class get_state() and "

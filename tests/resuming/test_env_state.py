@@ -1,12 +1,14 @@
 """Environments that go on from a state are bit for bit those that were never interrupted."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import wrappers
+from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
@@ -21,6 +23,8 @@ from stable_baselines3.common.vec_env import (
 from rl_infonce import make_atari_vec_env
 from rl_infonce.files.state_file import pack_state, unpack_state
 from rl_infonce.resuming.env_state import UnknownStateError, get_env_state, set_env_state
+from rl_infonce.resuming.resume_callback import ResumeCallback
+from rl_infonce.runs.checkpoints import latest_checkpoint
 from tests.files.test_state_file import assert_same
 from tests.further import with_further
 from tests.sb3.fakes import StampedDictEnv, StampedEnv
@@ -229,6 +233,38 @@ def test_a_get_state_that_is_not_for_this_is_not_called(kind: type[Looking]) -> 
     env = DummyVecEnv([lambda: kind(gym.make("CartPole-v1"))])
     with pytest.raises(UnknownStateError, match=rf"got {kind.__name__}\. Give the class get_state"):
         get_env_state(env)
+
+
+class VecOpaque(DummyVecEnv):
+    """A user's vectorised environment whose state is an object."""
+
+    def get_state(self) -> Any:
+        return object()
+
+    def set_state(self, state: Any) -> None:
+        """Set nothing."""
+
+
+class Opaque(Counting):
+    """A user's wrapper whose state is an object."""
+
+    def get_state(self) -> Any:
+        return object()
+
+
+@pytest.mark.parametrize("vectorised", [DummyVecEnv, VecOpaque])
+def test_an_own_state_that_no_checkpoint_holds_is_named(vectorised: Any) -> None:
+    env = vectorised([lambda: Opaque(gym.make("CartPole-v1"))])
+    name = "VecOpaque" if vectorised is VecOpaque else "Opaque"
+    with pytest.raises(UnknownStateError, match=rf"get_state\(\) of {name} .* got object"):
+        get_env_state(env)
+
+
+def test_a_run_whose_environment_has_such_a_state_ends(tmp_path: Path) -> None:
+    model = PPO("MlpPolicy", DummyVecEnv([lambda: Opaque(gym.make("CartPole-v1"))]), 1e-3, 16, 16)
+    with pytest.warns(UserWarning, match=r"cannot be resumed exactly: .*of Opaque to return"):
+        model.learn(16, ResumeCallback(tmp_path, 8))
+    assert latest_checkpoint(tmp_path).step == 16
 
 
 def test_what_has_no_readable_state_is_named() -> None:
