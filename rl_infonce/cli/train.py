@@ -213,7 +213,7 @@ def _note(training: TrainingRun) -> str:
 def _print_models(training: TrainingRun) -> None:
     from rl_infonce.resuming.best_model import find_best
 
-    print(f"Model:  {training.model_file}")
+    print(f"Model:  {training.model_file or 'none, as it could not be written'}")
     if (best := find_best(training.run_dir / "checkpoints")) is not None:
         print(f"Best:   {best.path} (step {best.step}, mean return {best.mean_return:.1f})")
 

@@ -47,20 +47,22 @@ def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) ->
     )
 
 
-def save_model(model: BaseAlgorithm, path: Path, complain: Callable[[str], object]) -> Path:
+def save_model(model: BaseAlgorithm, path: Path, complain: Callable[[str], object]) -> Path | None:
     """Save a model and return its file, which lies elsewhere if its place cannot be written.
 
-    If nowhere can be written, the model is lost, as the complaint says, but for its checkpoints.
+    If nowhere can be written, the model is lost, as the complaint says, but for its checkpoints,
+    and None is returned.
     """
     content = model_bytes(model)
     try:
         replace_bytes(path, content)
         return path
     except OSError as error:
+        complain(f"{path} could not be written: {error}. Trying a temporary folder instead.")
+    try:
         elsewhere = Path(tempfile.mkdtemp(prefix="rl_infonce_")) / path.name
-        complain(f"{path} could not be written: {error}. Trying {elsewhere} instead.")
-        try:
-            replace_bytes(elsewhere, content)
-        except OSError as second:
-            complain(f"{elsewhere} could not be written: {second}. The last checkpoint is whole.")
+        replace_bytes(elsewhere, content)
         return elsewhere
+    except OSError as error:
+        complain(f"It could not be written there: {error}. The last checkpoint is whole.")
+        return None

@@ -109,6 +109,7 @@ class TrainingRun:
     """A run directory that this process holds, and the model that trains in it.
 
     The model is untrained at first, the record is kept up to date, and `tb_dir` is for the curves.
+    `model_file` is None once the model could not be written anywhere.
     """
 
     def __init__(
@@ -122,7 +123,8 @@ class TrainingRun:
         complain: Callable[[str], object],
     ) -> None:
         self.plan, self.record, self.run_dir, self.tb_dir = plan, record, run_dir, tb_dir
-        self.model, self.model_file = model, run_dir / MODEL
+        self.model = model
+        self.model_file: Path | None = run_dir / MODEL
         self._callbacks, self._complain = callbacks, complain
         self._goes_on = (run_dir / RECORD).exists()
         self._session = SessionRecord(run_dir, record)
@@ -214,15 +216,15 @@ class TrainingRun:
         Return whether the model lies in the run; without it the run is not done.
         """
         model = self.model
-        self.model_file = save_model(model, self.model_file, self._complain)
-        is_in_place = self.model_file.parent == self.run_dir
+        self.model_file = save_model(model, self.run_dir / MODEL, self._complain)
+        is_in_place = self.model_file == self.run_dir / MODEL
         if not is_in_place and status == "done":
             status = "interrupted"
         try:
             self._session.end(model.num_timesteps, status, seconds, self._resume.saved_step)
         except OSError as error:
             self._complain(f"run.json could not be updated: {error}")
-        if status == "failed":
+        if status == "failed" and self.model_file is not None:
             self._complain(f"The run failed; what was trained is in {self.model_file}")
         if model.logger.name_to_value:  # SB3 writes an update's curves one rollout later
             model.dump_logs()

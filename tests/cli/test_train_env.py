@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import _verdict, run
 from rl_infonce.runs.checkpoints import latest_checkpoint
 from rl_infonce.runs.run_directory import read_record, write_record
+from rl_infonce.training import run_model
 from rl_infonce.training.rl_zoo import ALGORITHMS
 from tests.cli.running import AtStep, ctrl_c, errors_of, output_of, refusal, rows_of, state_of
 from tests.environments.worlds import CONTINUOUS, IMAGES, TEXT, TEXT_BESIDE, VECTOR
 from tests.files.test_state_file import assert_same
+from tests.full_disk import no_room
 from tests.further import further, with_further
 from tests.sb3.worlds import N_STEPS, VECTOR_ALGORITHMS, policy_kwargs
 
@@ -208,3 +211,18 @@ def test_a_changed_default_of_the_loss_is_no_silent_change(tmp_path: Path) -> No
     assert not latest_checkpoint(run_dir / "checkpoints").about["is_exact"]
     assert read_record(run_dir)["sessions"][-1]["loss"]["temperature"] == usual
     assert main([*again, "-n", "80"]) == 0
+
+
+@pytest.mark.slow
+def test_a_model_that_finds_no_room_at_all_leaves_an_interrupted_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **_given: no_room())
+    monkeypatch.setattr(run_model, "replace_bytes", no_room)
+    sizes = ("-n", "16", "--n-envs", "1", "--run-dir", str(run_dir), "--hyperparams", "n_steps:16")
+    assert main(words(tmp_path, CONTINUOUS, *sizes)) == 1
+    said = capsys.readouterr()
+    assert "It could not be written there: [Errno 28]" in said.err
+    assert "Model:  none, as it could not be written" in said.out
+    assert read_record(run_dir)["status"] == "interrupted"
