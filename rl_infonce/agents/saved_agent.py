@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +19,15 @@ from rl_infonce.agents.saved_policy import (
 )
 from rl_infonce.checks import warn_user
 from rl_infonce.files.digests import sha256_of_file
+from rl_infonce.files.json_text import read_json
 from rl_infonce.resuming.best_model import find_best
 from rl_infonce.runs.run_directory import RECORD, read_record
 
 if TYPE_CHECKING:
     from stable_baselines3.common.policies import BasePolicy
+
+_STEP = re.compile(r"step_\d+")
+"""Folder of a checkpoint, or of a best model."""
 
 
 def find_model(place: Path, *, best: bool = False) -> Path:
@@ -85,12 +90,35 @@ def env_of(place: Path) -> str | None:
 
 
 def run_of(place: Path) -> Path | None:
-    """Return the run directory that a place is or in which a model lies, or None.
+    """Return the run directory that a place is or whose model it is, or None.
 
-    The best models of a run lie in folders of their own beside its checkpoints.
+    Checkpoints and best models lie in folders of their own. A run.json of other software is none.
     """
-    folders = [place, *place.absolute().parents[:4]]
-    return next((each for each in folders if (each / RECORD).is_file()), None)
+    path = model_file(place) or place
+    folders = [place]
+    if path.suffix == ".zip":
+        folder = path.absolute().parent
+        folders += [folder, *_above_checkpoint(folder)]
+    return next((each for each in folders if _has_record(each)), None)
+
+
+def _above_checkpoint(folder: Path) -> list[Path]:
+    """Return the folder of the run, in a list, of a checkpoint or of a best model."""
+    parent = folder.parent.parent if folder.parent.name == "best" else folder.parent
+    is_checkpoint = _STEP.fullmatch(folder.name) and parent.name == "checkpoints"
+    return [parent.parent] if is_checkpoint else []
+
+
+def _has_record(folder: Path) -> bool:
+    """Return whether a folder has a record of ours; a damaged one is for its reader to name."""
+    path = folder / RECORD
+    if not path.is_file():
+        return False
+    try:
+        record = read_json(path)
+    except ValueError:
+        return True
+    return isinstance(record, dict) and "arguments_sha256" in record
 
 
 def _argument(place: Path, name: str) -> str | None:

@@ -156,8 +156,9 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     from rl_infonce.agents.saved_agent import env_of  # it imports torch, which takes a while
     from rl_infonce.scoring.probe_plan import make_plan
 
-    for source in map(Path, arguments.features_of):
-        if (env := env_of(source)) is not None:
+    for source in arguments.features_of:
+        env = None if source in (RANDOM, MAJORITY) else env_of(Path(source))
+        if env is not None:
             raise ValueError(f"{_FOR_ATARI}, got {source}, which was trained on {env}.")
 
     names = {"seeds", "labels", "frames", "view", "n_frames", "data_seed", "min_episode_length"}

@@ -14,7 +14,14 @@ from stable_baselines3.common.policies import BasePolicy
 from rl_infonce import make_atari_vec_env
 from rl_infonce.agents.episodes import Episode, play_episodes
 from rl_infonce.agents.epsilon_greedy import EpsilonGreedyPolicy
-from rl_infonce.agents.saved_agent import find_model, game_of, open_policy, saved_exploration_rate
+from rl_infonce.agents.saved_agent import (
+    env_of,
+    find_model,
+    game_of,
+    open_policy,
+    run_of,
+    saved_exploration_rate,
+)
 from rl_infonce.agents.saved_extractor import NotRebuildableError
 from rl_infonce.agents.saved_policy import SavedPolicyNetwork
 from rl_infonce.runs.evaluation_file import evaluation_record, read_evaluation
@@ -125,6 +132,42 @@ def test_a_run_names_its_game(tmp_path: Path) -> None:
     assert game_of(tmp_path) == game_of(tmp_path / "model.zip") == "ms_pacman"
     write_record(tmp_path, new_record({"game": 3}, seed=0))
     assert game_of(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "is_of_run"),
+    [
+        ("model.zip", True),
+        ("model_40.zip", True),
+        ("checkpoints/step_000000000064/model.zip", True),
+        ("checkpoints/best/step_000000000064/model.zip", True),
+        ("checkpoints/step_000000000064", True),
+        ("random", False),
+        ("pong.safetensors", False),
+        ("downloads/model.zip", False),
+        ("downloads/a2c/pong/model.zip", False),
+        ("downloads/step_1/model.zip", False),
+    ],
+)
+def test_a_model_below_a_run_is_not_always_its_own(
+    tmp_path: Path, place: str, is_of_run: bool
+) -> None:
+    write_record(tmp_path, new_record({"env": "CartPole-v1"}, seed=0))
+    path = tmp_path / place
+    if place.startswith("checkpoints"):
+        file = path if path.suffix else path / "model.zip"
+        file.parent.mkdir(parents=True)
+        file.touch()
+    assert run_of(path) == (tmp_path if is_of_run else None)
+    assert env_of(path) == ("CartPole-v1" if is_of_run else None)
+
+
+def test_a_record_of_other_software_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"name": "theirs"}')
+    assert run_of(tmp_path / "model.zip") is None
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(ValueError, match=r"Expected a record of a run in .*run\.json"):
+        game_of(tmp_path / "model.zip")
 
 
 def test_policies_are_opened_without_code_if_that_is_possible(tmp_path: Path) -> None:
