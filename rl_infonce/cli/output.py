@@ -46,16 +46,19 @@ class LastingOutput:
 @contextlib.contextmanager
 def lasting_output() -> Iterator[LastingOutput]:
     """Let what is printed inside go on where it cannot be written, without a word at the end."""
-    stream = sys.stdout
-    output = LastingOutput(stream)
-    try:
-        with contextlib.redirect_stdout(cast(IO[str], output)):
-            yield output
-    finally:
-        output.flush()
-        if output.error is not None:  # Python would complain about what is left when it ends
-            with contextlib.suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    with contextlib.ExitStack() as held:
+        stream = sys.stdout
+        if stream is None:  # Python starts so where it is closed
+            stream = held.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        output = LastingOutput(stream)
+        try:
+            with contextlib.redirect_stdout(cast(IO[str], output)):
+                yield output
+        finally:
+            output.flush()
+            if output.error is not None:  # Python would complain about what is left when it ends
+                with contextlib.suppress(OSError):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_infonce.cli.output import plain_warnings
+from rl_infonce.cli.output import lasting_output, plain_warnings
 
 RUN = "import sys; from rl_infonce.cli import main; sys.exit(main(sys.argv[1:]))"
 TRAIN = ("train", "--env", "CartPole-v1", "-n", "64", "--n-envs", "1", "-params", "n_steps:32")
@@ -51,6 +51,16 @@ def test_a_training_whose_output_finds_no_room_is_saved_and_says_so(tmp_path: Pa
     assert process.returncode == 1
     assert process.stderr.startswith("rl-infonce: not all output was written: [Errno 28]")
     assert (tmp_path / "run" / "model.zip").is_file()
+
+
+def test_a_command_whose_output_is_closed_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with lasting_output() as output:
+        assert sys.stdout.write("unseen") == 6
+        sys.stdout.flush()
+        assert not sys.stdout.isatty()
+    assert output.error is None
+    assert sys.stdout is None
 
 
 def test_warnings_are_sentences() -> None:
