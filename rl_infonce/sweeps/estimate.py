@@ -17,7 +17,7 @@ from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.sweeps.commands import plan_of
 from rl_infonce.sweeps.grid import Cell
 from rl_infonce.training.algorithms import defaults_of
-from rl_infonce.training.run_model import make_model
+from rl_infonce.training.run_model import close_env, make_model
 from rl_infonce.training.training_run import check_updates
 
 _N_UPDATED = 200  # steps with a replay buffer; without one, a whole rollout
@@ -54,7 +54,7 @@ def disk_of(cell: Cell, n_timesteps: int) -> tuple[int, int]:
     weights = sum(each.nbytes for each in (*policy.parameters(), *policy.buffers()))
     replay = getattr(model, "replay_buffer", None)
     rows = 0 if replay is None else sum(int(each.nbytes) for _, each in arrays_of(replay))
-    model.get_env().close()
+    close_env(model.get_env())
     check_updates(cell.settings, model)
     return 3 * (_ZIP + _STATE) * weights + 2 * rows, 2 * _ZIP * weights  # the last and the best
 
@@ -82,7 +82,7 @@ def seconds_of(cell: Cell, n_timesteps: int) -> float:
     model.learn(n_steps, callback, reset_num_timesteps=False)
     seconds = time.perf_counter() - start
     n_trained: int = model.num_timesteps - first
-    model.get_env().close()
+    close_env(model.get_env())
     return seconds / n_trained * n_timesteps
 
 

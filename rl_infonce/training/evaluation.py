@@ -32,7 +32,7 @@ from rl_infonce.report.video import write_video
 from rl_infonce.runs.evaluation_file import evaluation_record
 from rl_infonce.runs.run_directory import now, software
 from rl_infonce.training.plan import TrainingPlan, planned
-from rl_infonce.training.run_model import make_model
+from rl_infonce.training.run_model import close_env, make_model
 from rl_infonce.training.training_run import pretrained_file
 
 STEPS_PER_SECOND = 60 / 4  # by the emulator's clock
@@ -152,7 +152,7 @@ def evaluate_run(plan: EvaluationPlan, *, show: Show = lambda _episode: None) ->
     callback = noting(episodes, show)
     play(model, env, plan.n_episodes, deterministic=plan.deterministic, callback=callback)
     seconds = time.perf_counter() - start
-    env.close()
+    close_env(env)
     settings = _settings(plan, "n_episodes", "n_envs", "seed", "deterministic")
     return Evaluation(plan, episodes, digest, settings, seconds)
 
@@ -188,7 +188,7 @@ def _rebuilt(plan: EvaluationPlan) -> tuple[TrainingPlan, BaseAlgorithm]:
     # on what this machine has
     built = replace(trained, hyperparams=words, seed=plan.seed, device="auto")
     model = make_model(built, pretrained_file(trained, plan.run_dir), n_timesteps=1)
-    model.get_env().close()  # type: ignore[union-attr]
+    close_env(model.get_env())
     try:
         model.policy.load_state_dict(weights)
     except RuntimeError as error:  # torch names every tensor, each on its own line

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
 
 from rl_infonce.agents.pretrained import pixel_encoder
-from rl_infonce.checks import check_number
+from rl_infonce.checks import check_number, warn_user
 from rl_infonce.device import usable_device
 from rl_infonce.files.durable import replace_bytes
 from rl_infonce.hyperparameters import parse_hyperparameters
@@ -66,3 +67,12 @@ def save_model(model: BaseAlgorithm, path: Path, complain: Callable[[str], objec
     except OSError as error:
         complain(f"It could not be written there: {error}. The last checkpoint is whole.")
         return None
+
+
+def close_env(env: VecEnv | None) -> None:
+    """Close an environment that is needed no more; what fails then is a warning."""
+    try:
+        if env is not None:
+            env.close()
+    except Exception as error:  # noqa: BLE001 (environments are anyone's)
+        warn_user(f"The environment could not be closed: {type(error).__name__}: {error}")

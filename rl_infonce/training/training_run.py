@@ -26,7 +26,7 @@ from rl_infonce.sb3.callbacks import (
 from rl_infonce.training.curves_folder import curves_folder
 from rl_infonce.training.plan import ENCODER, TrainingPlan, planned
 from rl_infonce.training.progress_bar import progress_bar
-from rl_infonce.training.run_model import make_model, save_model
+from rl_infonce.training.run_model import close_env, make_model, save_model
 from rl_infonce.training.run_state import (
     MODEL,
     check_budget,
@@ -229,5 +229,5 @@ class TrainingRun:
         if model.logger.name_to_value:  # SB3 writes an update's curves one rollout later
             model.dump_logs()
         model.logger.close()
-        model.get_env().close()  # type: ignore[union-attr]
+        close_env(model.get_env())
         return is_in_place

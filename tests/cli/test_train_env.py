@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import _verdict, run
@@ -226,3 +227,15 @@ def test_a_model_that_finds_no_room_at_all_leaves_an_interrupted_run(
     assert "It could not be written there: [Errno 28]" in said.err
     assert "Model:  none, as it could not be written" in said.out
     assert read_record(run_dir)["status"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_an_environment_that_cannot_be_closed_costs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DummyVecEnv, "close", no_room)
+    run_dir = tmp_path / "run"
+    sizes = ("-n", "16", "--n-envs", "1", "--run-dir", str(run_dir), "--hyperparams", "n_steps:16")
+    with pytest.warns(UserWarning, match=r"could not be closed: OSError: \[Errno 28\]"):
+        assert main(words(tmp_path, CONTINUOUS, *sizes)) == 0
+    assert read_record(run_dir)["status"] == "done"
