@@ -17,6 +17,7 @@ from rl_infonce.sweeps.settings_check import (
 )
 from rl_infonce.training.algorithms import checked_hyperparameters, defaults_of
 from rl_infonce.training.hyperparameter_kinds import takes_ints
+from rl_infonce.training.rl_zoo import USUAL_HYPERPARAMETERS
 
 NESTED = "hyperparameters."
 STUDY_SETTINGS: dict[str, Kind] = {
@@ -38,15 +39,23 @@ def study_problems(study: Any, algos: Sequence[str]) -> Iterator[str]:
     if search == {}:
         yield "Expected `study.search` to have at least one setting, got none."
     for name, spec in search.items() if isinstance(search, Mapping) else ():
-        if _is_range(spec):
-            yield from _name_problems(name, _values(spec), algos)
-            for given in _given(name, spec):
-                yield from train_problems("study.search", given)
-        else:
-            yield (
-                f"Expected `study.search.{name}` to be {{low = x, high = y}}, also with "
-                f"log = true, or {{choices = [...]}}, got {spec!r}."
-            )
+        yield from _search_problems(name, spec, algos)
+
+
+def _search_problems(name: str, spec: Any, algos: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with one searched setting and its range."""
+    if _is_range(spec):
+        yield from _name_problems(name, _values(spec), algos)
+        for given in _given(name, spec):
+            yield from train_problems("study.search", given)
+    elif name == "hyperparameters" and isinstance(spec, Mapping):
+        for own in spec:  # a dot outside quotes makes a table in TOML
+            yield f"Expected `study.search` with {_quoted(own)} in quotes, got it without."
+    else:
+        yield (
+            f"Expected `study.search.{name}` to be {{low = x, high = y}}, also with "
+            f"log = true, or {{choices = [...]}}, got {spec!r}."
+        )
 
 
 def search_conflicts(study: Mapping[str, Any], train: Mapping[str, Any]) -> Iterator[str]:
@@ -87,8 +96,15 @@ def _name_problems(name: str, values: Sequence[Any], algos: Sequence[str]) -> It
     """Yield why no training has such a setting, or a hyperparameter no such values."""
     if name.startswith(NESTED):
         yield from _hyperparameter_problems(name, values, algos)
+    elif name in set(USUAL_HYPERPARAMETERS) - SETTINGS.keys():
+        yield f"Unknown setting in [study.search]: {name!r}. Did you mean {_quoted(name)}?"
     else:
         yield from unknown("setting in [study.search]", {name: values}, SETTINGS)
+
+
+def _quoted(hyperparameter: str) -> str:
+    """Return the key of a hyperparameter as it stands in a grid."""
+    return f'`"{NESTED}{hyperparameter}"`'
 
 
 def _hyperparameter_problems(

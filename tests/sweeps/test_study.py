@@ -320,6 +320,14 @@ def test_scores_are_scaled_by_game(folder: SweepFolder) -> None:
         ({}, "`study.n_trials`, got none"),
         ({**STUDY, "measure": "best"}, "`study.measure` to be one of .*got 'best'"),
         ({**STUDY, "search": {"coef": {"low": 0, "high": 1}}}, r"\[study.search\]: 'coef'"),
+        (
+            {**STUDY, "search": {"learning_rate": {"low": 0.1, "high": 1}}},
+            r"'learning_rate'. Did you mean `\"hyperparameters.learning_rate\"`\?",
+        ),
+        (
+            {**STUDY, "search": {"hyperparameters": {"n_epochs": {"low": 1, "high": 4}}}},
+            r"`study.search` with `\"hyperparameters.n_epochs\"` in quotes, got it without",
+        ),
         ({**STUDY, "search": {"n_pairs": {"low": 3, "high": 3}}}, "`study.search.n_pairs` to be"),
         ({**STUDY, "search": {"n_pairs": {"low": 0, "high": 3, "log": True}}}, "log = true"),
         ({**STUDY, "search": {"n_pairs": {"choices": []}}}, r"choices = \[...\]"),
