@@ -181,19 +181,21 @@ def _evaluate(plan: EvaluationPlan, arguments: argparse.Namespace) -> int:
 
 
 def _print_scores(evaluation: Evaluation) -> None:
-    from rl_infonce.report.formatting import counted
+    from rl_infonce.report.formatting import counted, return_form
     from rl_infonce.runs.evaluation_file import mean_and_error
 
     plan, episodes = evaluation.plan, evaluation.episodes
     head = "game" if plan.is_game else "episode"
+    returns = [episode.score for episode in episodes]
+    each, form = (return_form(returns, usual) for usual in (".1f", ".2f"))
     print(f"{head:<7}{'return':>9} {'steps':>8}")
     for number, episode in enumerate(episodes, 1):
         cut = "  (cut)" if episode.is_cut and plan.is_game else ""
-        print(f"{number:7d}{episode.score:9.1f} {episode.length:8d}{cut}")
-    mean, error = mean_and_error([episode.score for episode in episodes])
-    spread = "" if error is None else f" +- {error:.2f} (standard error)"
+        print(f"{number:7d}{episode.score:9{each}} {episode.length:8d}{cut}")
+    mean, error = mean_and_error(returns)
+    spread = "" if error is None else f" +- {error:{form}} (standard error)"
     n_steps = sum(episode.length for episode in episodes)
-    print(f"Mean return {mean:.2f}{spread}, {n_steps} steps in {evaluation.seconds:.0f} s")
+    print(f"Mean return {mean:{form}}{spread}, {n_steps} steps in {evaluation.seconds:.0f} s")
     n_cut = sum(episode.is_cut for episode in episodes)
     if n_cut and plan.is_game:  # elsewhere the environment has its own limit
         advice = " The agent may wait for something: try --stochastic."

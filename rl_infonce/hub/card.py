@@ -12,7 +12,7 @@ from rl_infonce.files.digests import sha256_of
 from rl_infonce.hub.bundle import Bundle
 from rl_infonce.hub.client import library
 from rl_infonce.hub.files import AGENT, ENCODER
-from rl_infonce.report.formatting import counted
+from rl_infonce.report.formatting import counted, return_form
 from rl_infonce.report.return_tables import markdown_table
 
 _TAGS = ["reinforcement-learning", "deep-reinforcement-learning", "stable-baselines3"]
@@ -112,9 +112,10 @@ def _returns(bundle: Bundle) -> Iterable[str]:
             f", {counted(found['n_cut'], 'game')} cut after "
             f"{settings.get('max_frames_per_episode')} frames, and the others whole"
         )
-    spread = "" if error is None else f" ± {error:.2f} (standard error)"
+    form = return_form([each["return"] for each in found["episodes"]], ".2f")
+    spread = "" if error is None else f" ± {error:{form}} (standard error)"
     yield (
-        f"## What it scores\n\nMean return **{found['mean_return']:.2f}**{spread}"
+        f"## What it scores\n\nMean return **{found['mean_return']:{form}}**{spread}"
         f" over {counted(len(found['episodes']), played)} of {of}: {how}, "
         f"seed {settings.get('seed')}{cut}. "
         f"`evaluation.json` has every {played}, all settings and versions."
@@ -215,8 +216,9 @@ def _metadata(bundle: Bundle) -> str:
         found = bundle.evaluation
         scores = [episode["return"] for episode in found["episodes"]]
         # The hub's convention for Stable-Baselines3: mean and standard deviation in one string.
-        spread = f" +/- {pstdev(scores):.2f}" if len(scores) > 1 else ""
-        value = f"{found['mean_return']:.2f}{spread}"
+        form = return_form(scores, ".2f")
+        spread = f" +/- {pstdev(scores):{form}}" if len(scores) > 1 else ""
+        value = f"{found['mean_return']:{form}}{spread}"
         results.append(_result(hub.EvalResult, found["game"], "mean_reward", value))
     for row in probe_rows(bundle.scores, bundle.names) if bundle.scores is not None else []:
         name = f"probe F1 ({row['protocol']}, {row['encoder']})"

@@ -12,9 +12,11 @@ from stable_baselines3 import DQN
 
 from rl_infonce.agents import episodes
 from rl_infonce.cli import main, make_parser
+from rl_infonce.cli.evaluate import _print_scores
 from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.runs.run_directory import new_record, write_record
+from rl_infonce.training.evaluation import Evaluation, EvaluationPlan
 from tests.agents.models import EXPLORATION, OwnCNN, save_model
 from tests.cli.running import ctrl_c, errors_of, output_of, refusal
 from tests.further import further
@@ -201,3 +203,15 @@ def test_a_folder_that_cannot_be_written_is_named_before_games_are_played(
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     said = refusal(*command(Path("breakout_1"), *flag))
     assert f"got {models}: Permission denied. Name another." in said
+
+
+def test_small_returns_are_not_printed_as_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    how: dict[str, Any] = {"n_episodes": 2, "n_envs": 1, "seed": 0, "max_frames": 8}
+    how |= {"deterministic": False, "epsilon": None}
+    plan = EvaluationPlan(Path("model.zip"), None, "Tiny-v0", is_game=False, **how)
+    for returns, shown in (([0.001, 0.003], "0.002 +- 0.001 "), ([7.0, 9.0], "8.00 +- 1.00 ")):
+        played = [episodes.Episode(0, score, 5, is_cut=False) for score in returns]
+        _print_scores(Evaluation(plan, played, "", {}, 1.0))
+        printed = capsys.readouterr().out
+        assert f"Mean return {shown}(standard error)" in printed
+        assert f"{returns[0]:9} {5:8d}" in printed

@@ -237,6 +237,18 @@ def test_the_card_of_an_encoder_says_how_it_was_trained(hub: StandIn, tmp_path: 
     assert '| versions | `"2.9"` |' in model_card(REPO, told)
 
 
+def test_small_returns_are_not_rounded_to_zero(made: Path, tmp_path: Path) -> None:
+    given = everything(made)
+    record = json.loads(Path(given["evaluation"]).read_text())
+    for episode in record["episodes"]:
+        episode["return"] /= 10_000
+    small = tmp_path / "small.json"
+    small.write_text(json.dumps(record))
+    card = model_card(REPO, make_bundle(model=given["model"], evaluation=small))
+    assert "Mean return **-0.002** ± 0.0001 (standard error)" in card
+    assert "-0.002 +/- 0.0001" in card
+
+
 # -- what is pushed belongs together ----------------------------------------------------------
 
 
