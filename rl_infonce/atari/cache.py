@@ -41,6 +41,11 @@ def cached_frames(
     kB per screen, with the emulator's RAM, from which labels of any version are decoded. Delete the
     folder to free the space. Arguments are those of `collect`, with at least 8 frames, one per
     emulator; a `cache_folder` of None is `default_cache_folder()`.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range, or a folder holds frames of other settings.
+        OSError: If the cache cannot be written; the message says how to name another.
     """
     check_count("n_frames", n_frames, at_least=N_SHARDS)
     check_choice("policy", policy, RANDOM_POLICIES)
@@ -49,13 +54,24 @@ def cached_frames(
     if cache_folder is not None:
         base = folder_path("cache_folder", cache_folder)
     settings = f"{policy}-{view}-{n_frames}-seed-{seed}-ale-{version('ale-py')}"
-    return collect(
-        game,
-        n_frames,
-        folder=base / "frames" / f"{resolve_game(game)}-{settings}",
-        policy=policy,
-        seed=seed,
-        n_shards=N_SHARDS,
-        views=(view,),
-        progress=progress,
-    )
+    folder = base / "frames" / f"{resolve_game(game)}-{settings}"
+    try:
+        return collect(
+            game,
+            n_frames,
+            folder=folder,
+            policy=policy,
+            seed=seed,
+            n_shards=N_SHARDS,
+            views=(view,),
+            progress=progress,
+        )
+    except OSError as error:
+        if error.errno is None:  # not the system's, e.g. another process that collects there
+            raise
+        raise OSError(
+            error.errno,
+            f"Expected a cache that takes frames in {folder}, got: {error.strerror}. Let "
+            "XDG_CACHE_HOME or `cache_folder` name another folder, as --frames of rl-infonce probe "
+            "does, or make room there",
+        ) from error

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rl_infonce.atari.cache import cached_frames
+from rl_infonce.atari.collection import Collection
 
 pytestmark = pytest.mark.atari
 
@@ -47,3 +48,15 @@ def test_frames_are_collected_once_and_found_again_below_home(
     written = manifest.stat().st_mtime_ns
     np.testing.assert_array_equal(cached_frames("Pong", 8, **given).ram, first.ram)
     assert manifest.stat().st_mtime_ns == written
+
+
+def test_a_cache_that_takes_nothing_has_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rl_infonce").write_text("of somebody")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(OSError, match=r"rl_infonce/frames/pong-.*Let XDG_CACHE_HOME .* --frames"):
+        cached_frames("pong", 8, seed=0)
+    monkeypatch.setattr(Collection, "_n_bytes_missing", lambda _self: 10**18)
+    with pytest.raises(OSError, match=r"the disk is full.*Let XDG_CACHE_HOME"):
+        cached_frames("pong", 8, seed=0, cache_folder=tmp_path / "other")
