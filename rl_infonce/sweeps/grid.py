@@ -26,6 +26,7 @@ from rl_infonce.sweeps.settings_check import (
     train_problems,
     unknown,
     unprobed_problems,
+    unused_problems,
 )
 from rl_infonce.training.algorithms import checked_hyperparameters
 from rl_infonce.training.plan import folder_name
@@ -188,7 +189,7 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     if type(n_timesteps) is not int or n_timesteps < 1:
         problems.append(f"Expected `n_timesteps` to be an int >= 1, got {n_timesteps!r}.")
     train, probe, study = content.get("train", {}), content.get("probe"), content.get("study")
-    problems += _table_problems(train, own, values["arms"], check_files)
+    problems += _table_problems(train, own, values, check_files)
     problems += [] if probe is None else table_problems("probe", probe, PROBE_SETTINGS)
     problems += [] if study is None else study_problems(study, values["algos"])
     _refuse(problems)
@@ -299,13 +300,14 @@ def _task_problems(values: Mapping[str, Sequence[str]], check_registry: bool) ->
 
 
 def _table_problems(
-    train: Any, own: Mapping[str, Any], arms: Sequence[str], check_files: bool
+    train: Any, own: Mapping[str, Any], values: Mapping[str, Sequence[str]], check_files: bool
 ) -> Iterator[str]:
-    """Yield what is wrong with each table of settings alone."""
-    yield from train_problems("train", train, check_files=check_files)
-    for name, table in own.items():
-        yield from train_problems(f"arm.{name}", table, check_files=check_files)
-    unused = sorted(own.keys() - {*arms})
+    """Yield what is wrong with each table of settings alone, or has no effect."""
+    tables = {"train": train, **{f"arm.{name}": table for name, table in own.items()}}
+    for where, table in tables.items():
+        yield from train_problems(where, table, check_files=check_files)
+        yield from unused_problems(where, table, values["algos"])
+    unused = sorted(own.keys() - {*values["arms"]})
     if unused:
         yield f"Expected each [arm.*] also in `arms`, got {', '.join(unused)} there alone."
 

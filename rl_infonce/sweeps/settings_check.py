@@ -141,6 +141,18 @@ def train_problems(where: str, table: Any, *, check_files: bool = False) -> Iter
         yield from _hyperparameter_problems(f"{where}.hyperparameters", table["hyperparameters"])
 
 
+def unused_problems(where: str, table: Any, algos: Sequence[str]) -> Iterator[str]:
+    """Yield which hyperparameters are of algorithms that nothing trains."""
+    given = table.get("hyperparameters") if isinstance(table, Mapping) else None
+    if not isinstance(given, Mapping) or not algos:  # these are named already
+        return
+    for name in sorted((given.keys() & ALGORITHMS.keys()) - {*algos}):
+        yield (
+            f"Expected `{where}.hyperparameters` for `algos` {[*algos]} alone, got a table for "
+            f"{name!r}. Add it to `algos`, or leave the table out."
+        )
+
+
 def _hyperparameter_problems(where: str, given: Mapping[str, Any]) -> Iterator[str]:
     """Yield which values no command line can pass on; the names are checked by algorithm."""
     for name, value in given.items():

@@ -95,7 +95,8 @@ def test_an_arm_stands_before_what_is_common_to_all() -> None:
     }
     assert hyperparameters_for(arm, "dqn") == {"tau": 0.5}
     assert merged({}, {}, "ppo") == {}
-    own = make_grid({**GRID, "arms": ["mine"], "arm": {"mine": arm}, "train": {}})
+    both = {**GRID, "algos": ["ppo", "dqn"]}
+    own = make_grid({**both, "arms": ["mine"], "arm": {"mine": arm}, "train": {}})
     assert own.cells()[0].settings["infonce_coef"] == 0.3
 
 
@@ -225,6 +226,17 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
 def test_each_problem_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(GridError, match=message):
         make_grid({**GRID, "arms": ["baseline", "infonce"], **changes})
+
+
+@pytest.mark.parametrize("where", ["train", "arm.mine"])
+def test_hyperparameters_of_an_algorithm_that_nothing_trains_are_named(where: str) -> None:
+    table = {"hyperparameters": {"ppo": {"n_epochs": 2}, "dqn": {"gamma": 0.9}}}
+    tables = {"train": table} if where == "train" else {"arms": ["mine"], "arm": {"mine": table}}
+    grid = {name: value for name, value in GRID.items() if name != "algos"}
+    message = rf"`{where}.hyperparameters` for `algos` \['ppo'\] alone, got a table for 'dqn'"
+    with pytest.raises(GridError, match=message):
+        make_grid({**grid, **tables})
+    make_grid({**grid, **tables, "algos": ["ppo", "dqn"]})
 
 
 def test_what_does_not_go_together_is_named_at_once_when_each_table_is_right() -> None:
