@@ -13,6 +13,8 @@ from rl_infonce.checks import check_shape
 CLIP = 10.0
 """Largest absolute value of a normalised vector."""
 
+_HUGE = 1e15
+
 N_HIDDEN = 128
 """Units of the hidden layer of the network of vectors."""
 
@@ -42,13 +44,15 @@ class RunningNormalizer(nn.Module):
 
     @torch.no_grad()
     def update(self, vectors: Tensor) -> None:
-        """Count vectors [K, n]; those that are not finite are left out.
+        """Count vectors [K, n]; those with a number that is not finite, or huge, are left out.
+
+        Environments say "nothing in sight" by such numbers. Above 1e15 float32 cannot sum squares.
 
         Chan et al. 1979, eq. 2.1, for mean and variance of a union of two samples.
         """
         check_shape("vectors", vectors, ("K", self.get_buffer("running_mean").shape[0]))
-        if not vectors.sum().isfinite():  # a look at each row takes ten times as long
-            vectors = vectors[vectors.isfinite().all(dim=1)]
+        if not vectors.abs().sum() < _HUGE:  # a look at each row takes ten times as long
+            vectors = vectors[(vectors.abs() < _HUGE).all(dim=1)]
         if not len(vectors):
             return
         mean, variance = self.get_buffer("running_mean"), self.get_buffer("running_var")
