@@ -29,7 +29,6 @@ from rl_infonce.nce.mutual_information import (
 )
 from rl_infonce.nce.noise import (
     CategoricalNoise,
-    accidental_hits,
     uniform_noise,
     unigram_noise,
 )
@@ -49,7 +48,6 @@ __all__ = [
     "CosineCritic",
     "Critic",
     "SeparableMLPCritic",
-    "accidental_hits",
     "contrast",
     "debiased_info_nce",
     "decoupled_info_nce",

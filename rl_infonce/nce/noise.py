@@ -70,7 +70,7 @@ class CategoricalNoise:
         """
         if outcomes.numel() and not 0 <= int(outcomes.min()) <= int(outcomes.max()) < len(self):
             raise ValueError(f"Expected `outcomes` in [0, {len(self)}), got others.")
-        return self.log_probs[outcomes].float()
+        return self.log_probs[outcomes.long()].float()  # uint8 would index as a mask
 
 
 def uniform_noise(n_outcomes: int, *, device: torch.device | str | None = None) -> CategoricalNoise:
@@ -108,29 +108,6 @@ def unigram_noise(counts: Tensor, *, power: float = 1.0) -> CategoricalNoise:
         raise ValueError("Expected `counts` to be finite, >= 0 and not all 0, got other entries.")
     log_weights = torch.where(weights > 0, power * weights.log(), -math.inf)
     return CategoricalNoise(torch.log_softmax(log_weights, dim=0))
-
-
-def accidental_hits(noise: Tensor, targets: Tensor) -> Tensor:
-    """Return where a noise sample is the positive of its own row.
-
-    NCE and importance sampling expect the noise as q draws it and keep such samples; a sampled
-    softmax that is to approximate the full one removes them: `mask=~accidental_hits(...)`.
-
-    Args:
-        noise: [B, K] outcomes, or [K] shared by all rows.
-        targets: [B] outcomes, or [B, P] with several positives.
-
-    Returns:
-        [B, K] bool.
-
-    Raises:
-        ValueError: If the shapes do not fit.
-    """
-    check_shape("targets", targets, ("B", "P") if targets.ndim == 2 else ("B",))
-    shared = noise.ndim == 1
-    check_shape("noise", noise, ("K",) if shared else (len(targets), "K"))
-    positives = targets.reshape(len(targets), 1, -1)  # [B, 1, P]
-    return (noise[..., None] == positives).any(dim=-1)
 
 
 def _alias_table(probs: list[float]) -> tuple[list[float], list[int]]:
