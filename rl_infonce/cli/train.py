@@ -229,7 +229,7 @@ def _print_ending(training: TrainingRun) -> None:
         print(f"  rl-infonce train {shlex.join(words)}")
     logs = tb_dir.parent if tb_dir.name != "tb" else run_dir.parent
     print(f"  tensorboard --logdir {shlex.quote(str(logs))}")
-    print("  " + _counterpart(training.plan))
+    print("  " + _counterpart(training.plan, training.model))
 
 
 def _ending(record: Mapping[str, Any], n_steps: int) -> str:
@@ -280,7 +280,7 @@ def _verdict(model: BaseAlgorithm) -> str:
     )
 
 
-def _counterpart(plan: TrainingPlan) -> str:
+def _counterpart(plan: TrainingPlan, model: BaseAlgorithm) -> str:
     """Return the command whose run differs from this one in the loss alone."""
     usual = TrainingPlan().flat()
     task = ["--env", plan.env] if plan.game is None else ["--game", plan.game]
@@ -292,5 +292,15 @@ def _counterpart(plan: TrainingPlan) -> str:
     if plan.freeze_encoder:  # which leaves nothing for the loss to train
         return f"{shlex.join(words)} --infonce-coef 0  # trained by RL"
     if plan.loss.get("infonce_coef") == 0:
+        words += [] if plan.loss.get("decoupled") else _needed_isolation(model)
         return f"{shlex.join(words)}  # with InfoNCE"
     return f"{shlex.join(words)} --infonce-coef 0  # the baseline"
+
+
+def _needed_isolation(model: BaseAlgorithm) -> list[str]:
+    """Return the flag without which the loss of such a model would train nothing, if it is so."""
+    from rl_infonce.sb3.binding import unfit_for_attaching
+    from rl_infonce.sb3.callbacks import trained_extractors
+
+    is_isolated = all(each.settings.isolated for each in trained_extractors(model.policy))
+    return ["--isolated"] if unfit_for_attaching(model) and not is_isolated else []

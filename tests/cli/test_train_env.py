@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -239,3 +240,23 @@ def test_an_environment_that_cannot_be_closed_costs_no_run(
     with pytest.warns(UserWarning, match=r"could not be closed: OSError: \[Errno 28\]"):
         assert main(words(tmp_path, CONTINUOUS, *sizes)) == 0
     assert read_record(run_dir)["status"] == "done"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algo", "env", "given", "n_flags"),
+    [
+        ("trpo", IMAGES, (), 1),
+        ("trpo", CONTINUOUS, ("--isolated",), 1),
+        ("trpo", CONTINUOUS, ("--decoupled",), 0),
+        ("ppo", IMAGES, (), 0),
+    ],
+)
+def test_the_counterpart_of_a_baseline_can_be_trained(
+    tmp_path: Path, algo: str, env: str, given: tuple[str, ...], n_flags: int
+) -> None:
+    sizes = ("--algo", algo, "-n", "16", "--n-envs", "1", "--hyperparams", "n_steps:16")
+    said = output_of(*words(tmp_path, env, *sizes, "--infonce-coef", "0", *given))
+    (line,) = re.findall(r"  rl-infonce (train .*)  # with InfoNCE\n", said)
+    assert line.split().count("--isolated") == n_flags
+    assert main([*shlex.split(line), "--no-progress"]) == 0
