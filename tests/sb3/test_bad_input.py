@@ -17,8 +17,8 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor, make_atari_vec_env
-from rl_infonce.sb3.session import MAX_NONFINITE
 from rl_infonce.sb3.spaces import resolve_horizons
+from rl_infonce.sb3.update_counts import MAX_NONFINITE
 from rl_infonce.settings import InfoNCESettings, declared
 from tests.sb3.fakes import (
     IMAGE_SHAPE,

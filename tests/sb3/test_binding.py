@@ -27,7 +27,7 @@ from rl_infonce import InfoNCECallback, InfoNCEExtractor
 from rl_infonce.sb3.batch_sampling import sample_batch
 from rl_infonce.sb3.binding import judges_its_actor
 from rl_infonce.sb3.callbacks import trained_extractors
-from rl_infonce.sb3.session import DETAILS_FREQ
+from rl_infonce.sb3.update_counts import DETAILS_FREQ
 from tests.further import further
 from tests.sb3.fakes import IMAGE_SHAPE, IMAGES, StampedEnv, decode, stamped_vec_env
 from tests.sb3.test_gradients import n_hooks

@@ -17,7 +17,7 @@ from rl_infonce.agents.trusted_model import read_trusted_encoder
 from rl_infonce.sb3 import reporting
 from rl_infonce.sb3.custom_encoder import CustomImageEncoder
 from rl_infonce.sb3.diagnostics import redrawn_network
-from rl_infonce.sb3.session import DETAILS_FREQ
+from rl_infonce.sb3.update_counts import DETAILS_FREQ
 from tests.further import further
 from tests.sb3.fakes import IMAGES, VECTORS
 from tests.sb3.worlds import (

@@ -24,12 +24,11 @@ from rl_infonce.sb3.diagnostics import (
     vector_floor,
     without_own_observation,
 )
-from rl_infonce.sb3.session import (
+from rl_infonce.sb3.session import LASTING, Session
+from rl_infonce.sb3.update_counts import (
     DETAILS_FREQ,
-    LASTING,
     MAX_NONFINITE,
     RARE_DETAILS_FREQ,
-    Session,
     UpdateCounts,
 )
 from rl_infonce.settings import FEATURE_ACTIVATIONS
@@ -297,7 +296,7 @@ def test_a_training_that_shows_nothing_more_is_told(
     message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rl_infonce.sb3.session.LASTING", 2)
-    monkeypatch.setattr("rl_infonce.sb3.session.DETAILS_FREQ", 2)
+    monkeypatch.setattr("rl_infonce.sb3.update_counts.DETAILS_FREQ", 2)
     monkeypatch.setattr(
         "rl_infonce.sb3.reporting.is_saturated", lambda *_: torch.tensor("sat" in message)
     )

@@ -20,7 +20,7 @@ from rl_infonce.sb3.attach import (
     attach_gradients,
     auxiliary_gradients,
 )
-from rl_infonce.sb3.session import DETAILS_FREQ
+from rl_infonce.sb3.update_counts import DETAILS_FREQ
 from tests.sb3.worlds import ALGORITHMS, VECTOR_ALGORITHMS, Build, extractors_of, policy_kwargs
 
 Gradients = dict[str, torch.Tensor]

@@ -199,7 +199,7 @@ def rare_details_due(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 
 def set_rare_details_due(monkeypatch: pytest.MonkeyPatch, due: bool) -> None:
     for name in ("rare_details_due", "next_rare_details_due"):
-        monkeypatch.setattr(f"rl_infonce.sb3.session.UpdateCounts.{name}", due)
+        monkeypatch.setattr(f"rl_infonce.sb3.update_counts.UpdateCounts.{name}", due)
 
 
 def build(name: str, coef: float, **settings: Any) -> tuple[BaseAlgorithm, torch.optim.Optimizer]:
@@ -292,7 +292,7 @@ def test_the_bound_holds_for_what_the_minibatch_carries() -> None:
 def test_what_costs_time_beside_a_whole_minibatch_is_reported_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rl_infonce.sb3.session.RARE_DETAILS_FREQ", 32)
+    monkeypatch.setattr("rl_infonce.sb3.update_counts.RARE_DETAILS_FREQ", 32)
     reported: list[str] = []
     monkeypatch.setattr(Session, "log", lambda self, numbers, extractor: reported.extend(numbers))
     model = ALGORITHMS["PPO"](kwargs_of(isolated=False))
@@ -394,7 +394,7 @@ def test_a_minibatch_of_too_few_pairs_is_left_to_the_buffer(
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # read by torch._dynamo
 def test_a_compiled_encoder_carries_and_compares_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     """AOTAutograd donates the buffers of a graph whose first backward does not keep it."""
-    monkeypatch.setattr("rl_infonce.sb3.session.RARE_DETAILS_FREQ", 3)
+    monkeypatch.setattr("rl_infonce.sb3.update_counts.RARE_DETAILS_FREQ", 3)
     model = ALGORITHMS["PPO"](kwargs_of(), n_epochs=4)
     (extractor,) = extractors_of(model)
     extractor.compile(backend="aot_eager")
