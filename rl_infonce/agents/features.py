@@ -96,16 +96,7 @@ def feature_function(
     def features(observations: Tensor) -> Tensor:
         policy = model if isinstance(model, BasePolicy) else model.policy
         network = acting_network(policy)
-        shape = network.observation_space.shape
-        if shape is None:
-            raise ValueError(
-                "Expected a model that observes one image or vector, got "
-                f"{network.observation_space}."
-            )
-        if tuple(observations.shape[1:]) != shape:
-            raise ValueError(
-                f"Expected `observations` of shape [B, *{shape}], got {tuple(observations.shape)}."
-            )
+        _check_shape("observations", observations, network)
         extractor = acting_extractor(policy)
         with evaluating(extractor), torch.no_grad():
             encoded: Tensor = extractor(network_inputs(network, observations, vec_normalize))
@@ -154,17 +145,44 @@ def fitted_normalizer(
 
 
 def count_vectors(
-    policy: BasePolicy, vectors: npt.NDArray[Any], *, vec_normalize: VecNormalize | None = None
+    model: BaseAlgorithm | BasePolicy,
+    vectors: npt.NDArray[Any],
+    *,
+    vec_normalize: VecNormalize | None = None,
 ) -> None:
-    """Let the normalisation in a policy's encoder count raw vectors [K, n], as training would.
+    """Let the normalisation in a model's encoders count raw vectors, as training would.
 
-    Without it the features of an untrained encoder would differ from trained ones by the scale of
-    what they read.
+    Call it on the demonstrations before a policy is cloned from them outside of `learn`, where
+    nothing is counted: else the first `learn` changes the scale of what the policy has learned to
+    read. Nothing else is trained. Networks without an `InfoNCEExtractor` of vectors, and frozen
+    encoders, stay as they are.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> kwargs = {"features_extractor_class": InfoNCEExtractor}
+        >>> model = PPO("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs)
+        >>> count_vectors(model, np.full((8, 4), 3.0, np.float32))
+        >>> model.policy.features_extractor.encoder.means
+        tensor([3., 3., 3., 3.])
+
+    Args:
+        model: An algorithm or its policy.
+        vectors: [K, n] observations as the environment gives them, K >= 1.
+        vec_normalize: Its statistics normalise the vectors; None takes the algorithm's own.
+
+    Raises:
+        ValueError: If the vectors have another shape than the model's observations, or the model
+            observes dictionaries.
     """
-    network, extractor = acting_network(policy), acting_extractor(policy)
-    if isinstance(extractor, InfoNCEExtractor):
-        inputs = network_inputs(network, torch.as_tensor(vectors), vec_normalize)
-        extractor.encoder.update_statistics(inputs)
+    policy = model if isinstance(model, BasePolicy) else model.policy
+    if vec_normalize is None and isinstance(model, BaseAlgorithm):
+        vec_normalize = model.get_vec_normalize_env()
+    network, raw = acting_network(policy), torch.as_tensor(vectors)
+    _check_shape("vectors", raw, network)
+    inputs = network_inputs(network, raw, vec_normalize)
+    for module in policy.modules():
+        if isinstance(module, InfoNCEExtractor):
+            module.encoder.update_statistics(inputs)
 
 
 def check_observes(
@@ -203,6 +221,18 @@ def check_observes(
         raise ValueError(
             f"Expected `model` to learn features from {kind}, got FlattenExtractor, whose features "
             f"are the observations themselves (MlpPolicy). {way_out}"
+        )
+
+
+def _check_shape(name: str, observations: Tensor, network: BaseModel) -> None:
+    shape = network.observation_space.shape
+    if shape is None:
+        raise ValueError(
+            f"Expected a model that observes one image or vector, got {network.observation_space}."
+        )
+    if tuple(observations.shape[1:]) != shape:
+        raise ValueError(
+            f"Expected `{name}` of shape [B, *{shape}], got {tuple(observations.shape)}."
         )
 
 

@@ -46,6 +46,8 @@ from rl_infonce.sb3.reporting import Observed, numbers_of
 from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
 from rl_infonce.sb3.updates import draw, find_pairs, finite_gradients, unpadded
 
+_UNTRAINED = "The isolated encoder of InfoNCEExtractor does not train at all"
+
 
 class InfoNCEExtractor(HostedExtractor):
     """Features extractor that adds a temporal InfoNCE loss to whatever algorithm trains it.
@@ -79,9 +81,6 @@ class InfoNCEExtractor(HostedExtractor):
         TypeError: If the observation space is not a Box, or an argument has the wrong type.
         ValueError: If an argument is out of range; the message names it.
     """
-
-    encoder: Encoder
-    """What is trained; its parts are parts of the extractor also, under the same names."""
 
     @signature_of(ExtractorArguments)
     def __init__(self, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
@@ -146,8 +145,9 @@ class InfoNCEExtractor(HostedExtractor):
             observations: [K, C, H, W] or [K, n], floats, preprocessed by SB3.
         """
         self._session.warn_unless_finite(observations)
+        self._warn_if_uncounted(observations)
         if self.own_updates is not None and self.is_isolated:
-            self._session.warn_if_unbound(self.training and torch.is_grad_enabled())
+            self._session.warn_if_unbound(self.training and torch.is_grad_enabled(), _UNTRAINED)
             return self.own_updates.read(self.encoder, observations)
         # Both flags: SAC's target critic runs with gradients on, rollouts with training on.
         if not (self.training and torch.is_grad_enabled() and self._is_updating()):

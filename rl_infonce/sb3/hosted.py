@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import Self
 
 from rl_infonce.checks import check_number
@@ -26,10 +26,12 @@ from rl_infonce.sb3.binding import (
     is_updating,
     training_algorithm,
 )
+from rl_infonce.sb3.encoders import Encoder
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.own_updates import OwnUpdates, updates_due
-from rl_infonce.sb3.session import Session, Steering
+from rl_infonce.sb3.session import Session, Steering, is_traced
 from rl_infonce.sb3.spaces import check_observed_alike
+from rl_infonce.sb3.vector_encoder import VectorEncoder
 from rl_infonce.settings import InfoNCESettings
 
 _STREAM = 0x1F0CE
@@ -49,6 +51,14 @@ _LOST_UPDATES = (
     "before you save."
 )
 
+_UNCOUNTED = (
+    "Features were asked for with gradients outside of learn(), as in behaviour cloning, before "
+    "the encoder has counted any vectors. learn() will begin to normalise them, and all features "
+    "will change under what a policy has learned here. If one does learn here, call "
+    "rl_infonce.agents.count_vectors(model, vectors) with these observations first. With "
+    "infonce_coef above 0, the loss still changes the features later."
+)
+
 
 class HostedExtractor(NatureCNN):
     """The side of an extractor that its algorithm sees: binding, phases, weight and state.
@@ -56,6 +66,8 @@ class HostedExtractor(NatureCNN):
     It is a subclass of NatureCNN, because SB3 treats its subclasses as encoders of images.
     """
 
+    encoder: Encoder
+    """What is trained; its parts are parts of the extractor also, under the same names."""
     settings: InfoNCESettings
     horizons: tuple[int, ...]
     auto_bind: bool
@@ -205,6 +217,17 @@ class HostedExtractor(NatureCNN):
         if self.auto_bind:
             return is_collecting(algorithm)
         return algorithm.num_timesteps < algorithm._total_timesteps
+
+    def _warn_if_uncounted(self, observations: Tensor) -> None:
+        """Warn once if a policy seems to learn before its encoder knows the scale of vectors."""
+        # A gradient of the observations is asked for by saliency.
+        if is_traced() or not torch.is_grad_enabled() or observations.requires_grad:
+            return
+        algorithm = self._session.algorithm
+        if algorithm is None or algorithm._n_updates or not isinstance(self.encoder, VectorEncoder):
+            return
+        if not self.encoder.has_statistics and not self._is_updating():
+            self._session.warn_once("uncounted", _UNCOUNTED)
 
     @property
     def infonce_coef(self) -> float:

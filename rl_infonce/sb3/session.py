@@ -34,6 +34,11 @@ LASTING = 10
 """Reports in a row, one every `DETAILS_FREQ` updates, after which something is not chance."""
 
 Found = TypeVar("Found")
+_WITHOUT_LOSS = "InfoNCEExtractor trains without its loss"
+_UNBOUND = (
+    "it does not know which algorithm owns it. Call extractor.bind(model), or pass "
+    "InfoNCECallback() to model.learn()."
+)
 _ON_SCREEN = ("loss", "accuracy", "mi_lower_bound", "selected_inputs")
 
 
@@ -169,14 +174,10 @@ class Session:
         former, self._samples = self._samples, weakref.ref(samples[0].actions)
         return former is not None and former() is samples[0].actions
 
-    def warn_if_unbound(self, trains: bool = True) -> bool:
-        """Return whether no algorithm is known, and warn once if one trains."""
+    def warn_if_unbound(self, trains: bool = True, what: str = _WITHOUT_LOSS) -> bool:
+        """Return whether no algorithm is known, and warn once if one trains, of what follows."""
         if self.algorithm is None and trains:
-            self.warn_once(
-                "unbound",
-                "InfoNCEExtractor trains without its loss: it does not know which algorithm owns "
-                "it. Call extractor.bind(model), or pass InfoNCECallback() to model.learn().",
-            )
+            self.warn_once("unbound", f"{what}: {_UNBOUND}")
         return self.algorithm is None
 
     def warn_unless_finite(self, observations: Tensor) -> None:
@@ -184,8 +185,7 @@ class Session:
 
         Passes with a gradient see the same vectors again, and are not looked at, nor are images.
         """
-        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        if is_traced or torch.is_grad_enabled() or observations.dim() != 2:
+        if is_traced() or torch.is_grad_enabled() or observations.dim() != 2:
             return
         if math.isfinite(float(observations.sum())):  # a look at each number takes longer
             return
@@ -260,6 +260,11 @@ class Session:
             self.reader.resume(self.algorithm, state["n_steps_before"])
         self.rng.bit_generator.state = state["rng"]
         self.counts = UpdateCounts(**state["counters"])
+
+
+def is_traced() -> bool:
+    """Return whether torch makes a program of this pass."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
 
 
 def _sessions(algorithm: BaseAlgorithm | None) -> Iterator[Session]:

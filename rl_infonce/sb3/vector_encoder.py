@@ -79,6 +79,11 @@ class VectorEncoder(nn.Module):
         """Running means [n] of the inputs."""
         return self.normalizer.get_buffer("running_mean")
 
+    @property
+    def has_statistics(self) -> bool:
+        """Whether vectors were counted; before, they pass unchanged."""
+        return bool(self.normalizer.get_buffer("running_count") > 0)
+
     def prepared(self, observations: Tensor) -> Tensor:
         """Return vectors [K, n] as the trunk sees them."""
         return self.normalizer(observations)  # type: ignore[no-any-return]

@@ -1,0 +1,112 @@
+"""A policy that is cloned outside of `learn` reads vectors on the scale that it has later."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+
+from rl_infonce import InfoNCEExtractor
+from rl_infonce.agents import count_vectors
+from tests.sb3.fakes import StampedVectorEnv, stamped_vec_env
+from tests.sb3.worlds import VECTOR_ALGORITHMS, extractors_of, policy_kwargs, streams
+
+WARNING = "before the encoder has counted any vectors"
+SCALE = torch.tensor([1.0, 4.0, 15.0, 1.0, 1.0])
+RAW = SCALE * torch.from_numpy(np.random.default_rng(0).random((64, 5), np.float32))
+
+
+def new_ppo(learning_rate: float = 3e-4, **settings: Any) -> PPO:
+    env = stamped_vec_env(2, StampedVectorEnv, lengths=(9, 15), continuous=False)
+    kwargs = policy_kwargs(**settings)
+    sizes: dict[str, Any] = {"n_steps": 32, "batch_size": 32, "n_epochs": 1}
+    return PPO("MlpPolicy", env, learning_rate, policy_kwargs=kwargs, seed=0, **sizes)
+
+
+def clone(model: PPO) -> None:
+    _, log_prob, _ = model.policy.evaluate_actions(RAW, torch.zeros(len(RAW)))
+    (-log_prob.mean()).backward()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("infonce_coef", [0.0, 0.01])
+@pytest.mark.parametrize("mode", [False, True])
+def test_cloning_before_the_first_learn_is_told_once(mode: bool, infonce_coef: float) -> None:
+    model = new_ppo(infonce_coef=infonce_coef)
+    model.policy.set_training_mode(mode)
+    with pytest.warns(UserWarning, match=WARNING):
+        clone(model)
+    clone(model)
+
+
+@pytest.mark.parametrize("infonce_coef", [0.0, 0.01])
+def test_with_demonstrations_counted_or_after_learn_nothing_is_told(infonce_coef: float) -> None:
+    counted, trained = new_ppo(infonce_coef=infonce_coef), new_ppo(infonce_coef=infonce_coef)
+    before = streams()
+    count_vectors(counted, RAW.numpy())
+    assert streams() == before
+    clone(counted)
+    trained.learn(192)
+    clone(trained)
+
+
+@pytest.mark.parametrize("name", [name for name in VECTOR_ALGORITHMS if name != "CrossQ"])
+@pytest.mark.parametrize("infonce_coef", [0.0, 0.01])
+def test_no_algorithm_that_trains_is_told(name: str, infonce_coef: float) -> None:
+    model = VECTOR_ALGORITHMS[name](policy_kwargs(infonce_coef=infonce_coef))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*hold few pairs")
+        model.learn(80)
+
+
+def test_looks_at_the_policy_are_not_told() -> None:
+    model = new_ppo()
+    model.predict(RAW.numpy())
+    with torch.no_grad():
+        model.policy(RAW)
+    asking = RAW.clone().requires_grad_()
+    value: Any = model.policy.predict_values(asking).sum()
+    value.backward()  # saliency
+    assert asking.grad is not None
+
+
+def change_in_first_learn(*, count: bool) -> float:
+    """Return how far the first `learn` moves features of a baseline that cannot train."""
+    model = new_ppo(infonce_coef=0.0, learning_rate=0.0)
+    if count:
+        count_vectors(model, np.tile(RAW.numpy(), (32, 1)))
+    (extractor,) = extractors_of(model)
+    before = extractor(RAW.clone().requires_grad_()).detach()
+    model.learn(64)
+    return float((extractor(RAW).detach() - before)[:, 5:].abs().mean())
+
+
+def test_without_the_loss_features_of_counted_demonstrations_stay() -> None:
+    assert change_in_first_learn(count=True) < 0.3 * change_in_first_learn(count=False)
+
+
+def test_an_isolated_encoder_without_a_model_does_not_train_and_says_so() -> None:
+    model = new_ppo()
+    policy = ActorCriticPolicy(
+        model.observation_space,
+        model.action_space,
+        lambda _: 1e-3,
+        features_extractor_class=InfoNCEExtractor,
+    )
+    with pytest.warns(UserWarning, match=r"isolated encoder.*does not train at all"):
+        policy.evaluate_actions(RAW, torch.zeros(len(RAW)))
+
+
+@pytest.mark.parametrize("infonce_coef", [0.0, 0.01])
+def test_every_network_counts(infonce_coef: float) -> None:
+    model: BaseAlgorithm = VECTOR_ALGORITHMS["SAC"](policy_kwargs(infonce_coef=infonce_coef))
+    count_vectors(model.policy, RAW.numpy())
+    found = [each for each in model.policy.modules() if isinstance(each, InfoNCEExtractor)]
+    assert len(found) == 3  # the target critic's also
+    for extractor in found:
+        torch.testing.assert_close(extractor.encoder.means, RAW.mean(dim=0))
+    with pytest.raises(ValueError, match=r"`vectors` of shape \[B, \*\(5,\)\], got \(64, 4\)"):
+        count_vectors(model, RAW[:, :4].numpy())
