@@ -48,7 +48,8 @@ _LOST_UPDATES = (
     "RL has trained this agent before, and the InfoNCE loss has trained nothing of it. Updates of "
     "the loss come with the next rollout of learn(), and save() leaves out what is due after the "
     "last one. Pass InfoNCECallback() to learn(), or call rl_infonce.sb3.make_updates_due(model) "
-    "before you save."
+    "before you save. In an algorithm of your own they need a `collect_rollouts` that calls "
+    "policy.set_training_mode(False), or make_updates_due(model) after each `train`."
 )
 
 _UNCOUNTED = (
@@ -195,7 +196,9 @@ class HostedExtractor(NatureCNN):
             return
         if session.once_per_learn("lost", has_lost_statistics):
             session.warn_once("lost statistics", _LOST_STATISTICS)
-        if session.once_per_learn("lost updates", self._has_lost_updates):
+        is_lost = session.once_per_learn("lost updates", self._has_lost_updates)
+        # Without an occasion yet, in an algorithm's first `learn` also, after its first `train`.
+        if is_lost or (not session.shares_encoder and self._has_lost_updates(session.algorithm)):
             session.warn_once("lost updates", _LOST_UPDATES)
 
     def _has_lost_updates(self, algorithm: BaseAlgorithm) -> bool:

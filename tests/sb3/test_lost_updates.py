@@ -5,10 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from stable_baselines3 import A2C, PPO
+import torch
+from stable_baselines3 import A2C, PPO, SAC
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.sb3 import make_updates_due
 from tests.sb3.fakes import StampedVectorEnv, stamped_vec_env
 from tests.sb3.worlds import extractors_of, n_updates
 
@@ -115,3 +118,66 @@ def test_rollouts_of_few_pairs_are_told(n_steps: int, is_few: bool) -> None:
     if is_few:
         assert "of A2C hold few pairs" in told[0]
         assert "of n_pairs=256" in told[0]
+
+
+class OfflineSAC(SAC):
+    def learn(self, total_timesteps: int, *_: Any, **__: Any) -> Any:
+        self._setup_learn(total_timesteps)
+        for _step in range(total_timesteps):
+            self.train(1, self.batch_size)
+        return self
+
+
+class WithoutModes(PPO):
+    def collect_rollouts(
+        self, env: Any, callback: Any, rollout_buffer: Any, n_rollout_steps: int
+    ) -> bool:
+        fill_rollout(self)
+        self.num_timesteps += n_rollout_steps * env.num_envs
+        return True
+
+
+def fill_rollout(model: PPO) -> None:
+    buffer, venv = model.rollout_buffer, model.get_env()
+    assert venv is not None
+    observations: Any = venv.reset()
+    buffer.reset()
+    starts = np.ones(len(observations))
+    while not buffer.full:
+        with torch.no_grad():
+            actions, values, log_probs = model.policy(torch.as_tensor(observations))
+        found, rewards, dones, _ = venv.step(actions.numpy())
+        buffer.add(observations, actions.numpy(), rewards, starts, values, log_probs)
+        observations, starts = found, dones
+    buffer.compute_returns_and_advantage(values.flatten(), dones)
+
+
+def test_an_offline_algorithm_is_told_in_its_first_learn() -> None:
+    kwargs = {"features_extractor_class": InfoNCEExtractor}
+    first = SAC("MlpPolicy", env(), learning_starts=300, policy_kwargs=kwargs, seed=0).learn(200)
+    model = OfflineSAC("MlpPolicy", env(), batch_size=16, policy_kwargs=kwargs, seed=0)
+    model.replay_buffer = first.replay_buffer
+    assert has_told(lambda: model.learn(3))
+    assert n_updates(model) == 0
+    make_updates_due(model)
+    assert n_updates(model) > 0
+    assert not has_told(lambda: model.learn(3))
+
+
+def test_rollouts_of_ones_own_that_set_no_mode_are_told_in_the_first_learn() -> None:
+    kwargs = {"features_extractor_class": InfoNCEExtractor}
+    sizes: dict[str, Any] = {"n_steps": 32, "batch_size": 32, "n_epochs": 1}
+    model = WithoutModes("MlpPolicy", env(), policy_kwargs=kwargs, seed=0, **sizes)
+    assert not has_told(lambda: model.learn(64))
+    model = WithoutModes("MlpPolicy", env(), policy_kwargs=kwargs, seed=0, **sizes)
+    assert has_told(lambda: model.learn(192))
+    assert n_updates(model) == 0
+
+
+def test_a_replay_buffer_that_still_fills_misses_nothing() -> None:
+    kwargs = {"features_extractor_class": InfoNCEExtractor}
+    bandit = stamped_vec_env(1, StampedVectorEnv, lengths=(1, 1), continuous=True)
+    model = SAC("MlpPolicy", bandit, learning_starts=2, policy_kwargs=kwargs, seed=0)
+    assert not has_told(lambda: model.learn(8))
+    assert model._n_updates > 0
+    assert n_updates(model) == 0
