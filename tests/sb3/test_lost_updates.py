@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import A2C, PPO, SAC
+from stable_baselines3.common.logger import configure
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
-from rl_infonce.sb3 import make_updates_due
+from rl_infonce.sb3 import make_updates_due, trained_extractors
 from tests.sb3.fakes import StampedVectorEnv, stamped_vec_env
 from tests.sb3.worlds import extractors_of, n_updates
 
@@ -181,3 +182,19 @@ def test_a_replay_buffer_that_still_fills_misses_nothing() -> None:
     assert not has_told(lambda: model.learn(8))
     assert model._n_updates > 0
     assert n_updates(model) == 0
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_loop_without_learn_trains_by_the_two_calls_that_the_page_names(isolated: bool) -> None:
+    space = env().action_space
+    model = new_ppo(auto_bind=False, isolated=isolated, action_space=space)
+    model.set_logger(configure(None, []))
+    for extractor in trained_extractors(model.policy):
+        extractor.bind(model)
+    for _ in range(3):
+        model.policy.set_training_mode(False)
+        fill_rollout(model)
+        model.num_timesteps += 64
+        model.train()
+        make_updates_due(model)
+    assert n_updates(model) > 0
