@@ -154,8 +154,8 @@ def count_vectors(
 
     Call it on the demonstrations before a policy is cloned from them outside of `learn`, where
     nothing is counted: else the first `learn` changes the scale of what the policy has learned to
-    read. Nothing else is trained. Networks without an `InfoNCEExtractor` of vectors, and frozen
-    encoders, stay as they are.
+    read. Nothing else is trained. Networks without an `InfoNCEExtractor` of vectors stay as
+    they are, as do frozen encoders that have counted before.
 
     Example:
         >>> from stable_baselines3 import PPO

@@ -83,8 +83,8 @@ def pixel_encoder(encoder: nn.Module | str | os.PathLike[str]) -> PixelEncoder:
 def freeze_encoder(model: BaseAlgorithm) -> None:
     """Keep RL and InfoNCE from changing the weights of a model's encoders from now on.
 
-    Running statistics, as of the normalisation of vectors, go on counting what is observed. SB3
-    does not save this: call the function again after loading a model.
+    The normalisation of vectors stays also. If it has counted none before, it counts the first
+    batch that is trained on. SB3 does not save this: call the function again after loading a model.
     """
     for extractor in _extractors(model):
         is_ours = isinstance(extractor, InfoNCEExtractor)

@@ -89,8 +89,12 @@ class VectorEncoder(nn.Module):
         return self.normalizer(observations)  # type: ignore[no-any-return]
 
     def update_statistics(self, observations: Tensor) -> None:
-        """Take note of the vectors [K, n] that the host trains on, unless the network is frozen."""
-        if any(parameter.requires_grad for parameter in self.mlp.parameters()):
+        """Take note of the vectors [K, n] that the host trains on.
+
+        A frozen network takes note of the first ones alone: its features are to stand still.
+        """
+        is_frozen = not any(parameter.requires_grad for parameter in self.mlp.parameters())
+        if not (is_frozen and self.has_statistics):
             self.normalizer.update(observations)
 
     def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:

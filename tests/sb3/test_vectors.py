@@ -1,5 +1,6 @@
 """On vectors every algorithm has the loss: right pairs, right gradients, the same baseline."""
 
+import warnings
 from typing import Any
 
 import gymnasium
@@ -13,6 +14,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
+from rl_infonce.agents import freeze_encoder
 from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP
 from rl_infonce.objective import ContrastBatch
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
@@ -365,3 +367,17 @@ def test_zeros_that_pad_sequences_are_no_observations(settings: dict[str, Any]) 
     normalizer = extractor.get_submodule("normalizer")
     assert float(normalizer.get_buffer("running_mean")) == pytest.approx(100, abs=1)
     assert float(normalizer.get_buffer("running_var")) < 2
+
+
+@pytest.mark.parametrize("infonce_coef", [0.0, 0.01])
+def test_a_frozen_encoder_of_vectors_normalises_by_its_first_batch(infonce_coef: float) -> None:
+    model = VECTOR_ALGORITHMS["PPO"](policy_kwargs(infonce_coef=infonce_coef))
+    freeze_encoder(model)
+    encoder: Any = extractors_of(model)[0].encoder
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The encoder is frozen")
+        model.learn(N_STEPS * 2)
+        first = encoder.means.clone()
+        assert first.any()
+        model.learn(N_STEPS * 2)
+    assert torch.equal(encoder.means, first)
