@@ -211,11 +211,13 @@ class InfoNCEExtractor(HostedExtractor):
         """Make updates of an isolated encoder, and give their result to the followers."""
         if self.own_updates is None:
             return
-        if n_due and self.infonce_coef > 0:
-            self._update(self.own_updates, experience, algorithm, n_due)
-        self.own_updates.align(self._auxiliary_loss(), experience)
-        for follower in followers:
-            self.own_updates.hand_over(self.encoder, follower.encoder, follower.own_updates)
+        try:
+            if n_due and self.infonce_coef > 0:
+                self._update(self.own_updates, experience, algorithm, n_due)
+        finally:  # also after Ctrl-C, as the policy may go on
+            self.own_updates.align(self._auxiliary_loss(), experience)
+            for follower in followers:
+                self.own_updates.hand_over(self.encoder, follower.encoder, follower.own_updates)
 
     def _update(
         self, own: OwnUpdates, experience: Experience, algorithm: BaseAlgorithm, n_updates: int

@@ -480,6 +480,30 @@ def test_a_frozen_encoder_stays(name: str) -> None:
     assert are_same(before, encoder_of(leader))
 
 
+@pytest.mark.parametrize(("name", "share"), [("PPO", False), ("SAC", None)])
+def test_networks_share_the_encoder_after_an_interruption_of_its_updates(
+    name: str, share: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build(name, share=share).learn(N_STEPS)
+    step, n_steps = OwnAdam.step, 0
+
+    def interrupted(self: OwnAdam, *given: Any) -> None:
+        nonlocal n_steps
+        n_steps += 1
+        if n_steps == 3:
+            raise KeyboardInterrupt
+        step(self, *given)
+
+    monkeypatch.setattr(OwnAdam, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(N_STEPS, reset_num_timesteps=False)
+    leader, *others = every_extractor(model)
+    read = read_by_policy(leader, encoder_of(leader))
+    assert others
+    for other in others:
+        assert are_same(read_by_policy(other, encoder_of(other)), read)
+
+
 class LargerCritic(SACPolicy):
     """A policy of the user's own, whose critic has features of its own size."""
 
