@@ -103,7 +103,7 @@ def attach_gradients(features: Tensor, auxiliary: AuxiliaryGradients) -> Tensor:
 
     The caller's `loss.backward()` then leaves d loss / d p + gradient in every parameter's
     `.grad`, whatever the scale of `loss`, just as if the auxiliary loss had been added to it. A
-    backward that does not reach the features adds nothing.
+    backward that does not reach the features adds nothing, and each of several adds them again.
 
     Source: the identity of Megatron-LM's `MoEAuxLossAutoScaler`, which carries a scalar loss; we
     carry gradients, so that a non-finite one can be dropped before the host sees it, and so that
