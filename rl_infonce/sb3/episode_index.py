@@ -59,7 +59,9 @@ class EpisodeIndex:
 
     A row starts an episode if the row before it is done, if its observation is not the one that the
     row before announced, as where an `add` of the user's own stores more or fewer rows than there
-    are steps, or if it is the first of a `learn()`, which resets the environments without a mark.
+    are steps, or if it is the first of a `learn()`, which may reset the environments without a
+    mark. The second of a `learn()` that continues starts one also, as a step may be missing before
+    it: short ones leave few pairs.
     A buffer with `optimize_memory_usage` keeps no announcements: of one that is loaded, borders
     without a done, where a `learn()` of an earlier session began, are not seen.
     """

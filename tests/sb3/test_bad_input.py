@@ -328,6 +328,17 @@ def test_a_rollout_without_a_legal_pair_logs_no_loss_warns_once_and_trains_rl() 
     assert_same_weights(model.policy, plain.policy)
 
 
+def test_short_learns_that_leave_no_pair_are_named() -> None:
+    model = ALGORITHMS["DQN"](policy_kwargs(), learning_starts=20, buffer_size=60)
+
+    def learn_often() -> None:
+        for _ in range(30):
+            model.learn(4, reset_num_timesteps=False)
+
+    with pytest.warns(UserWarning, match=r"4 steps apart.*let each learn\(\) take more steps"):
+        learn_often()
+
+
 @pytest.mark.parametrize("pairs_from", ["buffer", "minibatch"])
 def test_a_nan_in_the_loss_leaves_rl_untouched_and_counts(pairs_from: str) -> None:
     plain = ALGORITHMS["PPO"](policy_kwargs(ChannelsLastCNN)).learn(128)
