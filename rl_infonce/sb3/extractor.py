@@ -32,11 +32,7 @@ from rl_infonce.sb3.auxiliary_loss import (
 )
 from rl_infonce.sb3.batch_encoding import Encoded
 from rl_infonce.sb3.batch_sampling import SamplingPlan
-from rl_infonce.sb3.binding import (
-    constructing_algorithm,
-    is_built_off_policy,
-    known_action_space,
-)
+from rl_infonce.sb3.binding import constructing_algorithm, is_built_off_policy, known_action_space
 from rl_infonce.sb3.encoders import Encoder, make_encoder
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.hosted import HostedExtractor

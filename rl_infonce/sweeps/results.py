@@ -19,7 +19,7 @@ from rl_infonce.sweeps.commands import train_command
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.progress import CellState, cell_state
 from rl_infonce.sweeps.sweep_folder import SweepFolder
-from rl_infonce.training.session_record import noted_loss
+from rl_infonce.training.session_record import differing_settings, noted_loss
 
 _WORDS = {"trained": "trained; its return counts, its features are not probed yet"}
 
@@ -120,9 +120,8 @@ def _of_other_losses(
         observed = "games" if cell.is_atari else cell.game  # vectors have other defaults
         name, was = first.setdefault((observed, cell.algo, cell.arm), (cell.name, loss))
         differing = [
-            f"{key} {loss[key]} instead of {was[key]} of {name}"
-            for key in sorted(loss.keys() & was.keys())  # former settings stand in one alone
-            if loss[key] != was[key]
+            f"{key} {own} instead of {former} of {name}"
+            for key, own, former in differing_settings(loss, was)
         ]
         if differing:
             yield f"{cell.name} (trained with {', '.join(differing)})"

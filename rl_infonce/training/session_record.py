@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -108,8 +108,16 @@ def differing_losses(
     if was is None:
         return []
     own = json.loads(json.dumps(_loss_of(model, callbacks)))  # as a record gives it back
-    return [
-        f"{name} is {own.get(name)!r} (was {was.get(name)!r})"
-        for name in sorted({*own, *was})
-        if own.get(name) != was.get(name)
-    ]
+    return [f"{name} is {new!r} (was {old!r})" for name, new, old in differing_settings(own, was)]
+
+
+def differing_settings(
+    own: Mapping[str, Any], former: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name and both values of the settings in which two losses differ.
+
+    Each version of the package knows some that another does not; these do not count.
+    """
+    for name in sorted(own.keys() & former.keys()):
+        if own[name] != former[name]:
+            yield name, own[name], former[name]

@@ -203,6 +203,7 @@ def test_a_changed_default_of_the_loss_is_no_silent_change(tmp_path: Path) -> No
     record = read_record(run_dir)
     usual = record["sessions"][0]["loss"].pop("temperature")  # as of a version without it
     record["sessions"][0]["loss"]["critic"] = "cosine_of_then"
+    record["sessions"][0]["loss"]["former_setting"] = 1
     record["sessions"].append({"first_step": 32, "loss": {}})  # killed before it saved anything
     write_record(run_dir, {**record, "status": "running"})
     again = ("train", "--resume", str(run_dir), "--no-progress", "-n", "64")

@@ -57,9 +57,10 @@ def test_with_demonstrations_counted_or_after_learn_nothing_is_told(infonce_coef
 @pytest.mark.parametrize("infonce_coef", [0.0, 0.01])
 def test_no_algorithm_that_trains_is_told(name: str, infonce_coef: float) -> None:
     model = VECTOR_ALGORITHMS[name](policy_kwargs(infonce_coef=infonce_coef))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*hold few pairs")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         model.learn(80)
+    assert not [each for each in told if WARNING in str(each.message)]
 
 
 def test_looks_at_the_policy_are_not_told() -> None:
