@@ -41,6 +41,10 @@ class Table(NamedTuple):
 @pytest.fixture(scope="module")
 def ppo_arms() -> Table:
     """The study of PPO's arms on four games, whose table takes seconds."""
+    return table_of(RESULTS / "ppo_arms")
+
+
+def table_of(folder: Path) -> Table:
     script = load("ppo_arms.py")
     comparisons: list[tuple[str, dict[str, Any]]] = []
 
@@ -50,7 +54,7 @@ def ppo_arms() -> Table:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(script, "comparison_table", noted)
-        return Table(script.table(RESULTS / "ppo_arms"), comparisons)
+        return Table(script.table(folder), comparisons)
 
 
 def test_the_arms_of_ppo_come_from_the_committed_cells(ppo_arms: Table) -> None:
@@ -103,30 +107,37 @@ def test_the_arms_of_ppo_come_from_the_committed_cells(ppo_arms: Table) -> None:
         assert on_front.format(plain) in front or on_front.format(bracketed) in front
 
 
-def printed_of(study: str, folder: Path, *others: str) -> list[str]:
-    """Return what the script prints of a study, beside the baseline and drawn pairs of ppo_arms."""
+def table_beside(study: str, folder: Path, *others: str) -> Table:
+    """Return the table of a study beside the baseline and drawn pairs of ppo_arms."""
     shutil.copytree(RESULTS / study, folder)
     cells = [(RESULTS / other / "cells").iterdir() for other in others]
     for arm in ("baseline", "infonce"):
         cells.append((RESULTS / "ppo_arms" / "cells").glob(f"*-{arm}-*"))
     for cell in itertools.chain(*cells):
         shutil.copytree(cell, folder / "cells" / cell.name)
-    printed: str = load("ppo_arms.py").table(folder)
-    assert "Missing" not in printed
-    return printed.splitlines()
+    found = table_of(folder)
+    assert "Missing" not in found.printed
+    return found
 
 
 @pytest.fixture(scope="module")
 def minibatch_arms(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What the script prints of pairs from the minibatch beside the runs of ppo_arms."""
-    return printed_of("minibatch_arms", tmp_path_factory.mktemp("study") / "runs")
+    folder = tmp_path_factory.mktemp("study") / "runs"
+    return table_beside("minibatch_arms", folder).printed.splitlines()
 
 
 @pytest.fixture(scope="module")
-def weak_arms(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the script prints of these pairs at the default's weight, beside all of them."""
+def weak_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """These pairs at the default's weight, beside all of them."""
     folder = tmp_path_factory.mktemp("study") / "runs"
-    return printed_of("minibatch_weak_arms", folder, "minibatch_arms")
+    return table_beside("minibatch_weak_arms", folder, "minibatch_arms")
+
+
+@pytest.fixture(scope="module")
+def weak_arms(weak_table: Table) -> list[str]:
+    """What the script prints of them."""
+    return weak_table.printed.splitlines()
 
 
 def test_pairs_of_the_minibatch_come_from_the_committed_cells(minibatch_arms: list[str]) -> None:
@@ -237,7 +248,8 @@ def test_the_committed_report_is_that_of_the_committed_cells(tmp_path: Path) -> 
         assert (tmp_path / name).read_text() == (folder / name).read_text(), name
 
 
-def test_seeds_that_chose_nothing_are_shown_alone(ppo_arms: Table) -> None:
+def by_two_seeds(table: Table) -> tuple[dict[tuple[str, str], str], set[tuple[str, str]]]:
+    """Return all differences by seeds 1 and 2 alone, by heading and arm, and those undecided."""
     found: dict[tuple[str, str], str] = {}
     undecided: set[tuple[str, str]] = set()
 
@@ -251,13 +263,18 @@ def test_seeds_that_chose_nothing_are_shown_alone(ppo_arms: Table) -> None:
             for scale in [human_scores()[game]]
         }
 
-    for heading, pairs in ppo_arms.comparisons:
-        for arm, both in pairs.items():
+    for heading, pairs in table.comparisons:
+        for arm, both in ((arm, both) for arm, both in pairs.items() if all(both)):
             interval = t_difference(*(of_two_seeds(of, heading) for of in both))
             digits = 4 if "mean F1" in heading else 3
             found[heading, arm] = "{:+.{d}f} ({:+.{d}f} to {:+.{d}f})".format(*interval, d=digits)
             if interval.low < 0 < interval.high:
                 undecided.add((heading, arm))
+    return found, undecided
+
+
+def test_seeds_that_chose_nothing_are_shown_alone(ppo_arms: Table) -> None:
+    found, undecided = by_two_seeds(ppo_arms)
     page = study_words("ppo_arms/README.md")
     told = page.split("By seeds 1 and 2 alone")[1].split("not by two seeds.")[0]
     for heading in (
@@ -271,6 +288,19 @@ def test_seeds_that_chose_nothing_are_shown_alone(ppo_arms: Table) -> None:
         ("untrained", "anand2019"),
     ):
         assert (f"{other}: mean F1, {protocol}", "infonce") in undecided
+
+
+def test_seeds_that_chose_nothing_are_shown_alone_of_the_default(weak_table: Table) -> None:
+    found, undecided = by_two_seeds(weak_table)
+    page = study_words("minibatch_weak_arms/README.md")
+    told = page.split("By seeds 1 and 2 alone")[1].split("nothing of this is decided")[0]
+    for heading in (
+        *(f"{other}: mean return over the budget" for other in ("baseline", "infonce")),
+        *(f"{other}: mean F1, converged" for other in ("baseline", "untrained")),
+        "untrained: mean F1, anand2019",
+    ):
+        assert found[heading, "weak"] in told, heading
+        assert (heading, "weak") in undecided
 
 
 def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(ppo_arms: Table) -> None:
