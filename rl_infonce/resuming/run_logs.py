@@ -210,12 +210,8 @@ class EpisodeLogCallback(BaseCallback):
         self._table: CSVFormat | None = None
 
     def open(self, last_step: int) -> None:
-        """Open the file at the step where the run continues; otherwise training opens it."""
+        """Open the file at the step where the run continues; call it before training."""
         self._table = CSVFormat(self.path, last_step)
-
-    def _on_training_start(self) -> None:
-        if self._table is None:
-            self.open(self.num_timesteps)
 
     def _on_step(self) -> bool:
         for info in self.locals["infos"]:
@@ -235,9 +231,6 @@ class EpisodeLogCallback(BaseCallback):
         if self._table is not None:
             self._table.close()
             self._table = None
-
-    def _on_training_end(self) -> None:
-        self.close()
 
 
 def _is_plain(value: Any) -> bool:

@@ -141,6 +141,7 @@ def test_a_progress_bar_hides_no_callback(tmp_path: Path, monkeypatch: pytest.Mo
     episodes.open(0)
     model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(tmp_path / "run", save_freq=30)
     model.learn(64, callback=[episodes, run], progress_bar=True)
+    episodes.close()
     assert synced == [episodes]
     later = InfoNCECallback(decoupled=True)
     with pytest.raises(ValueError, match=r"InfoNCECallback\(decoupled=True\) before"):

@@ -153,7 +153,9 @@ def test_the_disk_has_the_tables_before_a_checkpoint(
         run_logger(tmp_path, tmp_path / "tb", first_step=0, goes_on=False, on_screen=False)
     )
     episodes = EpisodeLogCallback(tmp_path / "episodes.csv")
+    episodes.open(0)
     model.learn(256, callback=[episodes, ResumeCallback(tmp_path / "run", save_freq=64)])
+    episodes.close()
     model.logger.close()
     assert n_checked == 4, "three times before a rollout and once at the end"
     assert len((tmp_path / "episodes.csv").read_text().splitlines()) > 4
