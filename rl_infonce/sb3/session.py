@@ -75,7 +75,6 @@ class Session:
         self._steering = Steering()
         self._steered_learn: float | None = None
         self._samples: weakref.ref[Tensor] | None = None
-        self._place: tuple[weakref.ref[nn.Module], str] | None = None
         self._begin(observation_key)
 
     def _begin(self, observation_key: str | None) -> None:
@@ -229,21 +228,12 @@ class Session:
         logger = getattr(self.algorithm, "_logger", None)
         if logger is None:
             return
-        place = self._place_of(extractor)
+        place = self.once_per_learn("place", lambda host: place_of(extractor, host.policy))
         for name, number in numbers.items():
             exclude = None if name.startswith(_ON_SCREEN) else ("stdout",)
             logger.record_mean(f"infonce/{name}", number, exclude=exclude)
             if place:
                 logger.record_mean(f"infonce/{place}/{name}", number, exclude=("stdout",))
-
-    def _place_of(self, extractor: nn.Module) -> str:
-        """Return the extractor's place in the policy, which is looked up once."""
-        policy = getattr(self.algorithm, "policy", None)
-        if policy is None:
-            return ""
-        if self._place is None or self._place[0]() is not policy:
-            self._place = weakref.ref(policy), place_of(extractor, policy)
-        return self._place[1]
 
     def get_state(self) -> dict[str, Any]:
         """Return what the next update depends on beside the weights."""
