@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
 from textwrap import fill
@@ -101,16 +101,11 @@ class ExtractorArguments(InfoNCESettings):
 
 
 def extractor_arguments(
-    positional: Sequence[Any],
-    given: Mapping[str, Any],
-    *,
-    vectors: bool = False,
-    off_policy: bool = False,
+    given: Mapping[str, Any], *, vectors: bool = False, off_policy: bool = False
 ) -> ExtractorArguments:
     """Return arguments in which the preset has filled in the settings that were not given.
 
     Args:
-        positional: `features_dim`, if it was given by its place.
         given: Arguments by name.
         vectors: Whether observations are vectors, whose preset is another one.
         off_policy: Whether an off-policy algorithm has the extractor, whose policy reads the
@@ -120,7 +115,7 @@ def extractor_arguments(
         TypeError: If there is no such argument, or one has the wrong type.
         ValueError: If one is out of range; the message names it.
     """
-    _check_names(positional, given)
+    _check_names(given)
     _check_used(given, vectors=vectors)
     of_loss = declared(InfoNCESettings)
     changes = {name: value for name, value in given.items() if name in of_loss}
@@ -132,15 +127,14 @@ def extractor_arguments(
     decides = vectors and preset == usual_preset(vectors=True)
     settings = replace(settings, **_seen_by_policy(settings, decides, off_policy))
     if callable(encoder):
-        by_place = {"features_dim": positional[0]} if positional else {}
-        check_fits_custom_encoder(settings, {**given, **by_place})
+        check_fits_custom_encoder(settings, given)
     if settings.has_custom_objective:
         check_fits_custom_objective(settings, given)
     if vectors:
         check_fits_vectors(settings, preset, None if callable(encoder) else encoder)
     else:
         check_fits_images(settings, preset)
-    arguments = ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
+    arguments = ExtractorArguments(**(vars(settings) | own | {"preset": preset}))
     if arguments.infonce_interval > 1:
         _check_interval(arguments, off_policy=off_policy)
     if arguments.pairs_from == "auto" and (vectors or off_policy or not _is_like_cpc(arguments)):
@@ -177,16 +171,11 @@ def _is_like_cpc(arguments: ExtractorArguments) -> bool:
     return has_its_form and is_unbounded and unfit_for_minibatch(arguments) is None
 
 
-def _check_names(positional: Sequence[Any], given: Mapping[str, Any]) -> None:
+def _check_names(given: Mapping[str, Any]) -> None:
     for name in given.keys() - declared(ExtractorArguments).keys():
         near = get_close_matches(name, declared(ExtractorArguments), n=1)
         hint = f"Did you mean `{near[0]}`?" if near else "help(InfoNCEExtractor) lists them."
         raise TypeError(f"InfoNCEExtractor has no argument `{name}`. {hint}")
-    if len(positional) > 1 or (positional and "features_dim" in given):
-        raise TypeError(
-            "Expected `features_dim` alone behind the observation space, and every other argument "
-            f"of InfoNCEExtractor by its name, got {positional} and {sorted(given)}."
-        )
 
 
 def _check_used(given: Mapping[str, Any], *, vectors: bool) -> None:
@@ -229,7 +218,7 @@ def _usual_beside_custom_parts(given: Mapping[str, Any]) -> dict[str, Any]:
 def signature_of(
     arguments: Callable[_P, object],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, spaces.Space[Any], _P], None]]:
-    """Return a decorator of `__init__(self, space, *args, **kwargs)` that names the arguments.
+    """Return a decorator of `__init__(self, space, ...)` that names the arguments.
 
     Editors, mypy and `help` then show the signature of `arguments` behind the observation space.
     """

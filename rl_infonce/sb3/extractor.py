@@ -79,9 +79,12 @@ class InfoNCEExtractor(HostedExtractor):
     """
 
     @signature_of(ExtractorArguments)
-    def __init__(self, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, observation_space: spaces.Space[Any], features_dim: int | None = None, **kwargs: Any
+    ) -> None:
         host = {"off_policy": kwargs.get("auto_bind", True) and is_built_off_policy()}
-        given = extractor_arguments(args, kwargs, vectors=is_vector(observation_space), **host)
+        own = {"features_dim": features_dim, **kwargs}
+        given = extractor_arguments(own, vectors=is_vector(observation_space), **host)
         space = check_observation_space(observation_space, normalized_image=given.normalized_image)
         # NatureCNN, of which SB3 wants a subclass, would build layers that are not needed.
         super(NatureCNN, self).__init__(space, features_dim=1)

@@ -40,7 +40,7 @@ def test_a_regime_has_legal_arms(path: Path) -> None:
                 "off_policy": grid.algorithm in ("SAC", "TD3"),
             }
             own = {name: arm[name] for name in arm.keys() - OF_THE_ARM}
-            given = vars(extractor_arguments((), own, **host))
+            given = vars(extractor_arguments(own, **host))
             told = {name: tuple(v) if isinstance(v, list) else v for name, v in own.items()}
             assert told.items() <= given.items()
 
