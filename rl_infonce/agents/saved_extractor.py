@@ -13,7 +13,6 @@ from typing import Any
 from torch import Tensor
 
 from rl_infonce.agents.model_zip import class_name, mapping_of, read_model_zip
-from rl_infonce.checks import check_choice
 from rl_infonce.files.tensor_file import shapes_of
 from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.networks.encoder_file import assign_tensors
@@ -40,10 +39,11 @@ class NotRebuildableError(ValueError):
     """The file is sound, but only its own code could say what its features are."""
 
 
-def read_encoder(path: str | os.PathLike[str], *, extractor: str | None = None) -> PixelEncoder:
+def read_encoder(path: str | os.PathLike[str]) -> PixelEncoder:
     """Return the features extractor of a saved model: uint8 [K, C, H, W] -> features [K, D].
 
-    The encoder computes what the loaded model's extractor does, with SB3's preprocessing inside.
+    The encoder computes what the loaded model's extractor does, with SB3's preprocessing inside;
+    of several extractors, the one that chooses actions.
     No pickle of the file is executed: class and arguments are taken from the text that SB3 writes
     beside its pickles, weights and sizes from the tensors. That text could be false in a file made
     to deceive; the features would be wrong then, but no code would run.
@@ -62,25 +62,19 @@ def read_encoder(path: str | os.PathLike[str], *, extractor: str | None = None) 
     Args:
         path: A file of `model.save`. The algorithm may be any whose extractor is SB3's `NatureCNN`
             or `InfoNCEExtractor`.
-        extractor: One of `extractor_names(...)`; None takes the one that chooses actions.
 
     Raises:
         NotRebuildableError: If the extractor is of another class, its encoder is isolated, or its
             settings are not readable; the message says which.
-        ValueError: If the file is not a model, observes vectors, is damaged, malicious, or without
-            that extractor.
+        ValueError: If the file is not a model, observes vectors, is damaged or malicious.
         OSError: If the file cannot be read.
     """
     path = Path(path)
-    return encoder_in(path, *read_model_zip(path), extractor=extractor)
+    return encoder_in(path, *read_model_zip(path))
 
 
 def encoder_in(
-    path: Path,
-    text: Mapping[str, Any],
-    saved_tensors: Mapping[str, Tensor],
-    *,
-    extractor: str | None = None,
+    path: Path, text: Mapping[str, Any], saved_tensors: Mapping[str, Tensor]
 ) -> PixelEncoder:
     """Return the encoder of a model whose file was read already; see `read_encoder`."""
     _check_policy_class(path, text)
@@ -90,7 +84,7 @@ def encoder_in(
         **_image_arguments(path, text, policy_kwargs),
         **_settings(path, kind, policy_kwargs),
     }
-    tensors = _extractor_tensors(path, kind, saved_tensors, extractor)
+    tensors = _extractor_tensors(path, kind, saved_tensors)
     encoder = _matching_encoder(path, kind, tensors, arguments)
     assign_tensors(str(path), encoder, tensors)
     return encoder.eval()
@@ -213,15 +207,11 @@ def _read_dict(text: str) -> dict[Any, Any] | None:
     return literals
 
 
-def _extractor_tensors(
-    path: Path, kind: str, saved: Mapping[str, Tensor], extractor: str | None
-) -> dict[str, Tensor]:
+def _extractor_tensors(path: Path, kind: str, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
     names = extractor_names(saved)
     if not names:
         raise _not_rebuildable(path, "a policy whose features extractor has no weights")
-    if extractor is not None:
-        check_choice("extractor", extractor, names)
-    prefix = (extractor or names[0]) + "."
+    prefix = names[0] + "."
     own = {n.removeprefix(prefix): t for n, t in saved.items() if n.startswith(prefix)}
     if any(name.startswith("own_updates.") for name in own):
         raise _not_rebuildable(

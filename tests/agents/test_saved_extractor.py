@@ -111,15 +111,6 @@ def test_a_trained_model_is_read_like_a_new_one(tmp_path: Path) -> None:
     assert torch.equal(features(encoder), loaded_features(path, PPO, "features_extractor"))
 
 
-def test_separate_extractors_are_told_apart_by_name(tmp_path: Path) -> None:
-    path = saved(tmp_path, ALGORITHMS["PPO"](deepcopy(EXTRACTORS["separate"])))
-    for name in ("pi_features_extractor", "vf_features_extractor"):
-        encoder = read_encoder(path, extractor=name)
-        assert torch.equal(features(encoder), loaded_features(path, PPO, name))
-    with pytest.raises(ValueError, match=r"`extractor`.*Did you mean 'vf_features_extractor'"):
-        read_encoder(path, extractor="v_features_extractor")
-
-
 def test_the_acting_extractor_comes_first() -> None:
     first = {
         name: extractor_names(ALGORITHMS[name]().policy.state_dict())[0] for name in ALGORITHMS
