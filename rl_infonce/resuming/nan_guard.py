@@ -10,7 +10,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from torch.optim import Optimizer
 
-from rl_infonce.checks import check_choice, check_count, warn_user
+from rl_infonce.checks import check_choice, warn_user
+
+_MOST_SKIPPED = 10
+"""Updates of one optimizer in a row that are left out; the next bad one stops the training."""
 
 
 class NanGuardCallback(BaseCallback):
@@ -23,24 +26,21 @@ class NanGuardCallback(BaseCallback):
     training at the 100th in a row, whatever `on_nan` says.
 
     Args:
-        on_nan: "stop" raises FloatingPointError; "skip" leaves the update out with a warning.
-        max_skipped: Number of updates of one optimizer in a row that may be left out, at least 1;
-            the next one stops the training.
+        on_nan: "stop" raises FloatingPointError; "skip" leaves the update out with a warning, up to
+            ten of one optimizer in a row.
 
     Attributes:
         n_skipped: Number of updates left out.
 
     Raises:
-        ValueError: If an argument is out of range.
-        FloatingPointError: In training, as `on_nan` and `max_skipped` say.
+        ValueError: If `on_nan` is out of range.
+        FloatingPointError: In training, as `on_nan` says.
     """
 
-    def __init__(self, *, on_nan: str = "stop", max_skipped: int = 10) -> None:
+    def __init__(self, *, on_nan: str = "stop") -> None:
         super().__init__()
         check_choice("on_nan", on_nan, ("stop", "skip"))
-        check_count("max_skipped", max_skipped)
         self.on_nan = on_nan
-        self.max_skipped = max_skipped
         self.n_skipped = 0
         self._n_in_a_row: dict[int, int] = {}  # skipped updates by the optimizer's id
         self._hooks: list[Any] = []
@@ -80,7 +80,7 @@ class NanGuardCallback(BaseCallback):
             f"{self.model.num_timesteps}, got NaN or infinity in {len(bad)} of "
             f"{len(gradients)} tensors, first in {bad[0] if bad else 'their norm'}."
         )
-        if self.on_nan == "stop" or n_in_a_row >= self.max_skipped:
+        if self.on_nan == "stop" or n_in_a_row >= _MOST_SKIPPED:
             self._remove_hooks()
             raise FloatingPointError(
                 f"{message} The weights are those before this update. Lower the learning rate or "
