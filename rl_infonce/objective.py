@@ -81,14 +81,12 @@ class TemporalInfoNCELoss:
         scores: [K, B, M] or [K, P, B, M] of the first term.
         mask: [K, B, M] bool; True where a candidate takes part in the loss.
         bound_mask: [K, B, M] or [B, M] bool; the same for the bound.
-        temperature: [] of the first term's critic.
     """
 
     loss: Tensor
     scores: Tensor
     mask: Tensor
     bound_mask: Tensor
-    temperature: Tensor
 
     @cached_property
     def accuracy(self) -> Tensor:
@@ -140,7 +138,6 @@ def make_critic(
             candidate_dim,
             n_horizons,
             temperature=settings.temperature,
-            learn_temperature=settings.learn_temperature,
             generator=generator,
             n_places=n_places,
         )
@@ -234,13 +231,13 @@ class TemporalInfoNCE(nn.Module):
         }  # global [K, B, M], local [K, P, B, M]
         loss = torch.stack([_mean_loss(s, batch) for s in scores.values()]).sum()
         first = self.settings.terms[0]
-        return _report(loss, scores[first].detach(), batch, self.temperature)
+        return _report(loss, scores[first].detach(), batch)
 
     def _self_prediction(self, predictions: Tensor, batch: ContrastBatch) -> TemporalInfoNCELoss:
         """Return the loss without negatives; what it says of retrieval is by the cosine."""
         cosines = cosine_matrix(predictions, batch.futures.detach())  # [K, B, M]
         loss = 1.0 - cosines.diagonal(dim1=1, dim2=2).mean()
-        return self._judged_by_cosine(loss, cosines.detach(), batch)
+        return _report(loss, cosines.detach() / self.settings.temperature, batch)
 
     def _custom_loss(
         self, custom: CustomLoss, predictions: Tensor, batch: ContrastBatch
@@ -249,19 +246,7 @@ class TemporalInfoNCE(nn.Module):
         features = predictions[0]
         loss = custom(features, batch.futures[:, : len(features)], batch.actions)
         cosines = cosine_matrix(predictions.detach(), batch.futures.detach())
-        return self._judged_by_cosine(loss, cosines, batch)
-
-    def _judged_by_cosine(
-        self, loss: Tensor, cosines: Tensor, batch: ContrastBatch
-    ) -> TemporalInfoNCELoss:
-        temperature = cosines.new_tensor(self.settings.temperature)
-        return _report(loss, cosines / temperature, batch, temperature)
-
-    @property
-    def temperature(self) -> Tensor:
-        """[] temperature of the first term's critic."""
-        temperature: Tensor = self.critic(self.settings.terms[0]).temperature  # type: ignore[assignment]
-        return temperature.detach()
+        return _report(loss, cosines / self.settings.temperature, batch)
 
     def critic(self, term: str) -> nn.Module:
         """Return the critic of one of the settings' terms."""
@@ -335,9 +320,7 @@ def _like(mask: Tensor, scores: Tensor) -> Tensor:
     return mask if scores.dim() == mask.dim() else mask[:, None]
 
 
-def _report(
-    loss: Tensor, scores: Tensor, batch: ContrastBatch, temperature: Tensor
-) -> TemporalInfoNCELoss:
+def _report(loss: Tensor, scores: Tensor, batch: ContrastBatch) -> TemporalInfoNCELoss:
     # Among candidates that all differ from the positive, any information looks like log N.
     of_bound = _like(batch.mask, scores) if batch.time_mask is None else batch.time_mask
-    return TemporalInfoNCELoss(loss, scores, batch.mask, of_bound, temperature)
+    return TemporalInfoNCELoss(loss, scores, batch.mask, of_bound)

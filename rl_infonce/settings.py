@@ -157,12 +157,6 @@ class InfoNCESettings:
     temperature: float = setting(
         0.1, Number(above=0), "Divides the cosine.", needs=("critic", "cosine")
     )
-    learn_temperature: bool = setting(
-        False,
-        Flag(),
-        "Whether the temperature is trained, inside [0.01, 1].",
-        needs=("critic", "cosine"),
-    )
     terms: Sequence[str] = setting(
         ("global",),
         Choices(TERMS),

@@ -223,13 +223,20 @@ def test_a_mask_that_excludes_nothing_costs_nothing_when_that_is_known(
 
 def test_reports_count_what_the_mask_leaves_out() -> None:
     batch = random_batch()
-    result = objective(InfoNCESettings(temperature=0.2))(batch, HORIZONS)
+    result = objective(InfoNCESettings())(batch, HORIZONS)
     n_negatives = len(HORIZONS) * B * (B - 1)
     assert float(result.masked_share) == pytest.approx(int((~batch.mask).sum()) / n_negatives)
     log_n = batch.mask.sum(-1).double().log().mean()
     assert float(result.mi_ceiling) == pytest.approx(float(log_n))
-    assert float(result.temperature) == pytest.approx(0.2)
     assert not result.accuracy.requires_grad
+
+
+def test_the_temperature_divides_the_cosine() -> None:
+    found = [
+        objective(InfoNCESettings(temperature=temperature))(random_batch(), HORIZONS).scores
+        for temperature in (0.1, 0.4)
+    ]
+    torch.testing.assert_close(found[0], 4 * found[1])
 
 
 @pytest.mark.parametrize("n_symbols", [2, 4, 8])
@@ -267,7 +274,7 @@ def test_the_mask_of_time_changes_the_bound_alone(terms: tuple[str, ...]) -> Non
     time_mask = torch.rand(B, B, generator=seeded(7)) > 0.3
     time_mask |= torch.eye(B, dtype=torch.bool)
     without, with_it = (module(b, HORIZONS) for b in (batch, batch._replace(time_mask=time_mask)))
-    for name in ("loss", "accuracy", "masked_share", "temperature"):
+    for name in ("loss", "accuracy", "masked_share"):
         assert torch.equal(getattr(without, name), getattr(with_it, name)), name
     places = loop_scores(module, batch, terms[0]).flatten(0, 1).tolist()
     bounds = [oracles.info_nce_bound(place, time_mask.tolist()) for place in places]
@@ -314,18 +321,6 @@ def test_accuracy_and_bound_are_those_of_the_first_terms_masked_scores(
     assert float(result.mi_lower_bound) == pytest.approx(sum(bounds) / len(bounds))
 
 
-def test_the_reported_temperature_is_the_first_terms() -> None:
-    module = objective(InfoNCESettings(terms=("global", "local_local"), learn_temperature=True))
-    with torch.no_grad():
-        for term, temperature in (("global", 0.5), ("local_local", 0.25)):
-            log_scale = module.critic(term).log_scale
-            assert isinstance(log_scale, Tensor)
-            log_scale.fill_(-math.log(temperature))
-    result = module(random_batch(), HORIZONS)
-    assert float(result.temperature) == pytest.approx(0.5)
-    assert not result.temperature.requires_grad
-
-
 def test_one_anchor_alone_costs_nothing_and_has_no_negative_to_mask() -> None:
     batch = random_batch()
     alone = ContrastBatch(
@@ -364,8 +359,8 @@ def test_the_context_sees_the_past_but_not_before_the_episode_began() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [*PRESETS.values(), replace(PRESETS["cpc"], context="gru", learn_temperature=True)],
-    ids=[*PRESETS, "all options"],
+    [*PRESETS.values(), replace(PRESETS["cpc"], context="gru")],
+    ids=[*PRESETS, "gru"],
 )
 def test_every_parameter_gets_a_gradient(settings: InfoNCESettings) -> None:
     settings = replace(settings, action_conditioning=True)
@@ -375,9 +370,9 @@ def test_every_parameter_gets_a_gradient(settings: InfoNCESettings) -> None:
     silent = {n for n, p in module.named_parameters() if p.grad is None or not p.grad.any()}
     without_prediction = not any("global" in term for term in settings.terms)
     assert {n for n in silent if not (without_prediction and n.startswith("future"))} == set()
-    if settings.learn_temperature:
+    if settings.context == "gru":
         names = {name for name, _ in module.named_parameters()}
-        assert {"critics.global_term.log_scale", "past.weight_hh", "future.weight_ih"} <= names
+        assert {"past.weight_hh", "future.weight_ih"} <= names
 
 
 SIDES = ("context", "futures", "future_maps")
@@ -512,8 +507,8 @@ def test_infonce_contrasts_what_the_network_has_rolled_forward() -> None:
         ({"objective": "self_prediction", "critic": "mlp"}, "`critic` with objective='infonce'"),
         ({"objective": "self_prediction", "centred": False}, "`centred` with objective='infonce'"),
         (
-            {"objective": "self_prediction", "learn_temperature": True},
-            "`learn_temperature` with objective='infonce'",
+            {"objective": "self_prediction", "temperature": 0.2},
+            "`temperature` with objective='infonce'",
         ),
         (
             {"terms": ("local_local",), "action_conditioning": True},

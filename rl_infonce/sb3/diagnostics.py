@@ -226,7 +226,7 @@ def scalars_of(
     """
     tags = ["masked_share"]
     if contrasts:
-        tags += ["mi_lower_bound", "mi_ceiling", "temperature"]
+        tags += ["mi_lower_bound", "mi_ceiling"]
     single = torch.stack([getattr(result, tag).detach().float() for tag in tags])
     tags += [f"accuracy_k{k}" for k in horizons]
     return dict(zip(tags, torch.cat([single, result.accuracy]).tolist(), strict=True))

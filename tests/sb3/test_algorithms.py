@@ -79,7 +79,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gru": {"context": "gru", "context_length": 3},
     "actions": {"action_conditioning": True, "horizons": (4, 6)},
     "mlp": {"critic": "mlp"},
-    "learned temperature": {"learn_temperature": True},
     "stopped targets": {"target_encoder_tau": 1.0, "augmentation": "random_shift"},
     "impala": {"encoder": "impala"},
     "bf16": {"precision": "bf16"},

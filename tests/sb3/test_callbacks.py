@@ -356,7 +356,6 @@ TAGS = [
     "mi_lower_bound",
     "mi_ceiling",
     "masked_share",
-    "temperature",
     "coef",
     "n_pairs",
     "feature_std",

@@ -223,7 +223,7 @@ def test_a_loss_that_is_no_number_is_named() -> None:
         (IMAGES, {"objective": nn.Module}, TypeError, "features_dim=512 and action_dim=3, got <"),
         (IMAGES, {"objective": 3}, TypeError, "`objective` to be one of infonce, self_prediction"),
         (IMAGES, {"centred": False}, ValueError, "`centred` with objective=.infonce. alone"),
-        (IMAGES, {"learn_temperature": True}, ValueError, "`learn_temperature` with"),
+        (IMAGES, {"temperature": 0.2}, ValueError, "`temperature` with"),
         (IMAGES, {"critic": "mlp"}, ValueError, "`critic` with objective='infonce' alone"),
         (IMAGES, {"preset": "spatial_cpc"}, ValueError, "with the preset that has it"),
         (VECTORS, {"predictor": "gru"}, ValueError, "`predictor` with the objectives"),

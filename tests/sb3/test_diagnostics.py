@@ -312,7 +312,7 @@ def test_a_loss_without_negatives_shows_no_level_of_chance() -> None:
     model.learn(2 * N_STEPS)
     shown = extractors_of(model)[0].last_infonce
     assert {"loss", "accuracy_k1", "floor_observations_k1", "effective_rank"} <= shown.keys()
-    assert not {"mi_lower_bound", "mi_ceiling", "temperature"} & shown.keys()
+    assert not {"mi_lower_bound", "mi_ceiling"} & shown.keys()
 
 
 def test_an_algorithm_that_is_gone_is_no_algorithm() -> None:

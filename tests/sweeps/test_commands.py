@@ -40,7 +40,7 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
     train = {
         **{"preset": "atc", "encoder": "impala", "infonce_coef": 0.5, "horizons": [5]},
         **{"n_pairs": 8, "min_gap": 2},
-        **{"critic": "cosine", "temperature": 0.2, "learn_temperature": True},
+        **{"critic": "cosine", "temperature": 0.2},
         **{"terms": ["global", "local_local"], "centred": False},
         **{"context": "gru", "context_length": 3},
         **{"action_conditioning": True, "augmentation": "none", "target_encoder_tau": 0.5},
