@@ -290,18 +290,6 @@ class InfoNCESettings:
         "features of images.",
         none="what `activation` says",
     )
-    simplex_size: int = setting(
-        8,
-        Count(2),
-        "Features in a group, over which a softmax is taken.",
-        needs=("feature_activation", "simplicial"),
-    )
-    simplex_temperature: float = setting(
-        1.0,
-        Number(above=0),
-        "Divides the features before the softmax.",
-        needs=("feature_activation", "simplicial"),
-    )
     precision: str = setting(
         "fp32",
         Choice(PRECISIONS),
@@ -413,12 +401,6 @@ def check_declared(settings: Any) -> None:
 
 ENCODER_SETTINGS: Mapping[str, Setting] = {
     name: declared(InfoNCESettings)[name]
-    for name in (
-        "activation",
-        "normalization",
-        "feature_activation",
-        "simplex_size",
-        "simplex_temperature",
-    )
+    for name in ("activation", "normalization", "feature_activation")
 }
 """What stands between the linear layers of an encoder of images."""

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from rl_infonce.networks.vectors import AverageL1Norm
 from rl_infonce.settings import ENCODER_SETTINGS
 
+SIMPLEX_SIZE = 8
+"""Features in a group of `SimplicialEmbedding`."""
+
 
 class CReLU(nn.Module):
     """[ReLU(x), ReLU(-x)] (Shang et al. 2016), by which Abbas et al. 2023 keep agents plastic.
@@ -25,25 +28,16 @@ class CReLU(nn.Module):
 
 
 class SimplicialEmbedding(nn.Module):
-    """A softmax in each group of features (Lavoie et al. 2022, figure 2a).
+    """A softmax in each group of eight features (Lavoie et al. 2022, figure 2a).
 
     Obando-Ceron et al. 2025 put it in front of the heads of actor and critic, against units that
     fall asleep and features that collapse.
-
-    Args:
-        size: Number V of features in a group, which sum to 1.
-        temperature: Divides the features before the softmax.
     """
 
-    def __init__(self, size: int, temperature: float) -> None:
-        super().__init__()
-        self.size = size
-        self.temperature = temperature
-
     def forward(self, features: Tensor) -> Tensor:
-        """Return features [K, D], D a multiple of V, as probabilities in groups of V."""
-        groups = features.reshape(*features.shape[:-1], -1, self.size)
-        return torch.softmax(groups / self.temperature, dim=-1).flatten(-2)
+        """Return features [K, D], D a multiple of 8, as probabilities in groups, which sum to 1."""
+        groups = features.reshape(*features.shape[:-1], -1, SIMPLEX_SIZE)
+        return torch.softmax(groups, dim=-1).flatten(-2)
 
 
 # ELU is Clevert et al. 2016, eq. 15.
@@ -63,35 +57,22 @@ class EncoderForm:
         feature_activation: What becomes of the last linear layer's outputs: a non-linearity,
             "linear" for nothing, "average_l1" (Fujimoto et al. 2023, TD7) or "simplicial"; None
             for `activation`.
-        simplex_size: Features in a group of "simplicial".
-        simplex_temperature: Temperature of its softmax.
 
     Raises:
-        TypeError: If a number has the wrong type.
-        ValueError: If an argument is out of range, or has no effect.
+        ValueError: If an argument is not one of these.
     """
 
     activation: str = "relu"
     normalization: str = "none"
     feature_activation: str | None = None
-    simplex_size: int = 8
-    simplex_temperature: float = 1.0
 
     def __post_init__(self) -> None:
         for name, each in ENCODER_SETTINGS.items():
             value = getattr(self, name)
             if value is not None or not each.none:
                 each.kind.check(name, value)
-        object.__setattr__(self, "simplex_size", int(self.simplex_size))  # JSON refuses numpy's
-        object.__setattr__(self, "simplex_temperature", float(self.simplex_temperature))
         if self.feature_activation == self.activation:  # equal forms are to compare equal
             object.__setattr__(self, "feature_activation", None)
-        for name, usual in (("simplex_size", 8), ("simplex_temperature", 1.0)):
-            if self.feature_activation != "simplicial" and getattr(self, name) != usual:
-                raise ValueError(
-                    f"Expected `{name}` with feature_activation='simplicial' alone, got it with "
-                    f"feature_activation={self.feature_activation!r}, which does not use it."
-                )
 
     @property
     def of_features(self) -> str:
@@ -121,7 +102,7 @@ class EncoderForm:
 
         A `ValueError` names a D that is not a multiple of what stands together.
         """
-        group = {"crelu": 2, "simplicial": self.simplex_size}.get(self.of_features, 1)
+        group = {"crelu": 2, "simplicial": SIMPLEX_SIZE}.get(self.of_features, 1)
         if features_dim % group:
             raise ValueError(
                 f"Expected `features_dim` to be a multiple of {group} with features that are "
@@ -143,7 +124,7 @@ class EncoderForm:
             case "average_l1":
                 return [AverageL1Norm()]
             case "simplicial":
-                return [SimplicialEmbedding(self.simplex_size, self.simplex_temperature)]
+                return [SimplicialEmbedding()]
         return [ACTIVATIONS[name]()]
 
 

@@ -68,8 +68,6 @@ class EncoderPlan:
     activation: str | None = None
     normalization: str | None = None
     feature_activation: str | None = None
-    simplex_size: int | None = None
-    simplex_temperature: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "game", resolve_game(self.game))

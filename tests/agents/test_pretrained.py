@@ -81,7 +81,7 @@ def test_features_are_those_of_the_encoder(
 FORMS: dict[str, dict[str, Any]] = {
     "elu": {"activation": "elu"},
     "layer": {"activation": "crelu", "normalization": "layer"},
-    "simplicial": {"feature_activation": "simplicial", "simplex_size": 4},
+    "simplicial": {"feature_activation": "simplicial"},
 }
 
 

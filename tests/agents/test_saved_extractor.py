@@ -69,7 +69,7 @@ EXTRACTORS: dict[str, dict[str, Any]] = {
     "precision of the preset": policy_kwargs(precision=None),
     "elu": policy_kwargs(activation="elu", feature_activation="linear"),
     "crelu": policy_kwargs(activation="crelu", normalization="layer", encoder="impala"),
-    "simplicial": policy_kwargs(feature_activation="simplicial", simplex_temperature=0.5),
+    "simplicial": policy_kwargs(feature_activation="simplicial"),
     "average, not JSON": policy_kwargs(feature_activation="average_l1", horizons=(np.int64(6),)),
     "unnormalised": policy_kwargs(NatureCNN) | {"normalize_images": False},
     "separate": policy_kwargs() | {"share_features_extractor": False},
@@ -230,7 +230,6 @@ def test_what_the_text_does_not_tell_is_refused_with_the_way_out(
         {"activation": "gelu"},
         {"activation": ["relu"]},
         "{'feature_activation': <linear>}",
-        {"simplex_size": 4},
         "{'channels_last': f()}",
     ],
 )

@@ -192,10 +192,10 @@ def test_encoders_that_cannot_be_trained_on_are_named(
 
 
 def test_the_form_of_an_encoder_is_told_and_kept(here: Path) -> None:
-    form = {"activation": "elu", "feature_activation": "simplicial", "simplex_size": 4}
+    form = {"activation": "elu", "feature_activation": "simplicial"}
     flags = [word for n, v in form.items() for word in (f"--{n.replace('_', '-')}", str(v))]
     assert pretrain("--encoder", "nature", *flags) == 0
-    path = here / "pretrained" / "breakout-stdim-nature-elu-simplicial-4-0" / "encoder.safetensors"
+    path = here / "pretrained" / "breakout-stdim-nature-elu-simplicial-0" / "encoder.safetensors"
     encoder: Any = load_encoder(path)
     assert encoder.form.changes == form
     assert form.items() <= read_header(path)["provenance"].items()

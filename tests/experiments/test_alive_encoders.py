@@ -21,7 +21,7 @@ from tests.sweeps.grids import write_grid
 script = load("alive_encoders.py")
 
 CONFIRMATION = script.GRID.with_name("alive_confirmation.toml")
-FORM = {"activation": "elu", "feature_activation": "simplicial", "simplex_size": 4}
+FORM = {"activation": "elu", "feature_activation": "simplicial"}
 
 
 def test_the_arms_of_the_grid_are_forms_of_the_same_network() -> None:

@@ -19,7 +19,7 @@ from tests.probing.quick import quick_probes
 
 script = load("frozen_ppo.py")
 
-FORM: dict[str, Any] = {"activation": "elu", "feature_activation": "simplicial", "simplex_size": 4}
+FORM: dict[str, Any] = {"activation": "elu", "feature_activation": "simplicial"}
 PROBE = {"n_frames": 1000, "protocol": ["converged"]}
 STUDY = script.Study(("breakout",), (0,), 128, "128 frames", 1000, FORM, PROBE)
 

@@ -27,11 +27,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "layer": {"normalization": "layer"},
     "linear": {"feature_activation": "linear"},
     "average_l1": {"feature_activation": "average_l1", "activation": "elu"},
-    "simplicial": {
-        "feature_activation": "simplicial",
-        "simplex_size": 4,
-        "simplex_temperature": 0.5,
-    },
+    "simplicial": {"feature_activation": "simplicial"},
     "layer_crelu": {"normalization": "layer", "activation": "crelu"},
     "layer_linear": {"normalization": "layer", "feature_activation": "linear"},
     "crelu_relu": {"activation": "crelu", "feature_activation": "relu"},
@@ -63,11 +59,11 @@ def average_l1(values: Values) -> Values:
     return [x / mean for x in values]
 
 
-def simplicial(values: Values, size: int, temperature: float) -> Values:
-    """Lavoie et al. 2022: exp(z_ij / t) / sum_k exp(z_ik / t) for each vector i."""
+def simplicial(values: Values) -> Values:
+    """Lavoie et al. 2022: exp(z_ij / t) / sum_k exp(z_ik / t) for each vector i of 8, t = 1."""
     found = []
-    for start in range(0, len(values), size):
-        powers = [math.exp(x / temperature) for x in values[start : start + size]]
+    for start in range(0, len(values), 8):
+        powers = [math.exp(x) for x in values[start : start + 8]]
         found += [power / sum(powers) for power in powers]
     return found
 
@@ -93,7 +89,7 @@ def of_features(form: EncoderForm, values: Values) -> Values:
         case "average_l1":
             return average_l1(values)
         case "simplicial":
-            return simplicial(values, form.simplex_size, form.simplex_temperature)
+            return simplicial(values)
     return OF_TRUNK[form.feature_activation or form.activation](values)
 
 
@@ -148,11 +144,11 @@ def test_features_are_those_of_the_papers_equations(name: str) -> None:
 def test_parts_of_a_batch_stand_in_their_places() -> None:
     inputs = torch.randn(2, 3, 4, 5, generator=seeded())
     assert torch.equal(CReLU()(inputs), torch.cat([inputs.clamp(min=0), -inputs.clamp(max=0)], 1))
-    flat = torch.randn(2, 6, generator=seeded())
-    found = SimplicialEmbedding(3, 0.25)(flat)
-    expected = [simplicial(row, 3, 0.25) for row in flat.tolist()]
+    flat = torch.randn(2, 24, generator=seeded())
+    found = SimplicialEmbedding()(flat)
+    expected = [simplicial(row) for row in flat.tolist()]
     torch.testing.assert_close(found, torch.tensor(expected))
-    torch.testing.assert_close(found.view(2, 2, 3).sum(dim=2), torch.ones(2, 2))
+    torch.testing.assert_close(found.view(2, 3, 8).sum(dim=2), torch.ones(2, 3))
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -202,7 +198,7 @@ def test_an_untrained_norm_changes_no_scale() -> None:
 def test_the_usual_form_is_nature_cnns() -> None:
     assert EncoderForm() == EncoderForm(feature_activation=None) == encoder_form.NATURE
     assert encoder_form.NATURE.changes == {}
-    assert EncoderForm(activation="elu", simplex_size=8).changes == {"activation": "elu"}
+    assert EncoderForm(activation="elu").changes == {"activation": "elu"}
     same = EncoderForm(activation="elu", feature_activation="elu")
     assert same == EncoderForm(activation="elu")
     assert [*small().state_dict()] == [
@@ -215,43 +211,35 @@ def test_the_usual_form_is_nature_cnns() -> None:
 def test_the_settings_are_those_of_the_form() -> None:
     assert InfoNCESettings().of_encoder == asdict(EncoderForm())
     assert tuple(encoder_form.ACTIVATIONS) == settings.ACTIVATIONS
-    given: dict[str, Any] = {"feature_activation": "simplicial", "simplex_temperature": 0.5}
+    given: dict[str, Any] = {"feature_activation": "simplicial", "normalization": "layer"}
     assert preset_settings("atc", given).of_encoder == asdict(EncoderForm(**given))
-    with pytest.raises(ValueError, match="`simplex_size` with feature_activation='simplicial'"):
-        preset_settings("cpc", {"simplex_size": 4})
     assert [*ENCODER_SETTINGS] == [*asdict(EncoderForm())]
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "error"),
+    ("name", "value"),
     [
-        ("activation", "gelu", ValueError),
-        ("activation", "linear", ValueError),
-        ("normalization", "batch", ValueError),
-        ("normalization", None, ValueError),
-        ("feature_activation", "softmax", ValueError),
-        ("simplex_size", 1, ValueError),
-        ("simplex_size", 4.0, TypeError),
-        ("simplex_size", None, TypeError),
-        ("simplex_temperature", 0, ValueError),
-        ("simplex_temperature", "1", TypeError),
-        ("simplex_temperature", 0.5, ValueError),
+        ("activation", "gelu"),
+        ("activation", "linear"),
+        ("normalization", "batch"),
+        ("normalization", None),
+        ("feature_activation", "softmax"),
     ],
 )
-def test_a_form_that_there_is_not_is_named(name: str, value: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=rf"`?{name}"):
+def test_a_form_that_there_is_not_is_named(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"`{name}`"):
         EncoderForm(**{name: value})
 
 
 @pytest.mark.parametrize(
     ("form", "group"),
-    [({"activation": "crelu"}, 2), ({"feature_activation": "simplicial", "simplex_size": 7}, 7)],
+    [({"activation": "crelu"}, 2), ({"feature_activation": "simplicial"}, 8)],
 )
 def test_features_that_do_not_fit_into_groups_are_refused(form: dict[str, Any], group: int) -> None:
     with pytest.raises(ValueError, match=rf"`features_dim` to be a multiple of {group} .*got 15"):
         PixelEncoder((2, 40, 44), 15, generator=None, form=EncoderForm(**form))
     assert (
-        PixelEncoder((2, 40, 44), 14, generator=None, form=EncoderForm(**form)).features_dim == 14
+        PixelEncoder((2, 40, 44), 24, generator=None, form=EncoderForm(**form)).features_dim == 24
     )
 
 

@@ -99,7 +99,6 @@ def test_unfit_observation_spaces(
         ({"precision": "fp16"}, ValueError, r"`precision`.*fp16"),
         ({"activation": "gelu"}, ValueError, r"`activation`.*gelu"),
         ({"normalization": "batch"}, ValueError, r"`normalization`.*batch"),
-        ({"simplex_size": 4}, ValueError, r"`simplex_size` with feature_act.*'simplicial'.*None"),
         (
             {"features_dim": 15, "activation": "crelu"},
             ValueError,

@@ -175,8 +175,7 @@ def test_what_one_kind_alone_takes_is_listed_as_the_other_refuses_it() -> None:
         "normalization": "layer",
         "feature_activation": "linear",
     }
-    of_images |= {"simplex_size": 4, "simplex_temperature": 0.5, "encoder": "impala"}
-    of_images |= {"augmentation": "random_shift", "augment_observations": True}
+    of_images |= {"encoder": "impala", "augmentation": "random_shift", "augment_observations": True}
     of_images |= {"channels_last": False, "terms": ("local_local",)}
     of_vectors: dict[str, Any] = {
         "input_sparsity": 0.1,

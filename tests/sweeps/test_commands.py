@@ -51,7 +51,6 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         **{"policy_encoder_tau": 0.25, "align_features": True, "with_observation": False},
         **{"select_inputs": True, "pairs_from": "buffer"},
         **{"activation": "elu", "normalization": "layer", "feature_activation": "simplicial"},
-        **{"simplex_size": 4, "simplex_temperature": 0.5},
     }
     unused_by_isolation = {"max_grad_ratio", "infonce_interval"}
     own = declared(InfoNCESettings)

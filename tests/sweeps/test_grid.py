@@ -245,7 +245,7 @@ def test_what_does_not_go_together_is_named_at_once_when_each_table_is_right() -
         "train": {"hyperparameters": {"gama": 1, "n_epoch": 1}},
         "arm": {"mine": {"context_length": 3}, "own": {"isolated": True}},
         "probe": {"n_frames": 7},
-        "study": {"n_trials": 1, "search": {"simplex_size": {"choices": [4]}}},
+        "study": {"n_trials": 1, "search": {"context_length": {"choices": [3]}}},
     }
     together = (
         "'gama'",
@@ -254,7 +254,7 @@ def test_what_does_not_go_together_is_named_at_once_when_each_table_is_right() -
         "[probe]: Expected `--n-frames` to be a finite number >= 8, got 7",
         "'atlantis'",
         "without `isolated = true`, got own",
-        "[study.search]: Expected `simplex_size` with",
+        "[study.search]: Expected `context_length` with",
     )
     with pytest.raises(GridError) as refusal:
         make_grid(content)
