@@ -9,7 +9,6 @@ from typing import Any
 from rl_infonce.checks import check_choice
 from rl_infonce.kinds import Choice, Choices, words_in_python
 from rl_infonce.settings import (
-    ENCODER_SETTINGS,
     DecoupledSettings,
     InfoNCESettings,
     Setting,
@@ -75,17 +74,6 @@ def usual_preset(*, vectors: bool) -> str:
 
 
 _OFF_FOR_IMAGES = {"input_sparsity": 0.0, "select_inputs": False}
-OF_VECTORS = {*_OFF_FOR_IMAGES, "with_observation"}
-"""Arguments that images do not take."""
-OF_IMAGES = {
-    *ENCODER_SETTINGS,
-    *("augment_observations", "augmentation", "channels_last", "encoder", "terms"),
-}
-"""Arguments that vectors do not take, but for an encoder of the user's own."""
-PRESETS_OF_VECTORS = tuple(
-    name for name, each in PRESETS.items() if any(getattr(each, own) for own in _OFF_FOR_IMAGES)
-)
-"""Presets that images do not take."""
 PRESETS_OF_IMAGES = tuple(
     name for name, each in PRESETS.items() if each.uses_maps or each.augmentation != "none"
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from gymnasium import spaces
@@ -14,19 +15,9 @@ from stable_baselines3.common.torch_layers import (
 )
 from torch import nn
 
-from rl_infonce.checks import check_choice, check_count
-from rl_infonce.presets import (
-    OF_IMAGES,
-    OF_VECTORS,
-    PRESETS,
-    PRESETS_OF_IMAGES,
-    PRESETS_OF_VECTORS,
-    usual_preset,
-)
-from rl_infonce.sb3.binding import is_built_off_policy
+from rl_infonce.checks import check_count
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sb3.spaces import is_vector
-from rl_infonce.settings import InfoNCESettings, declared
 
 _GOALS = {"achieved_goal", "desired_goal"}
 
@@ -63,12 +54,11 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         cnn_output_dim: Features of each image and encoded entry, >= 1, but for an encoder of your
             own; None means 256 of images and what `InfoNCEExtractor` has for vectors.
         normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
-        keys: Entries that are encoded; None means all images, and all vectors where there is none,
-            without the goals of a goal environment.
+        keys: Entries that are encoded, or each with settings of its own, which come before those of
+            all: {"camera": {"preset": "atc"}, "speed": {}}. None means all images, and all vectors
+            where there is none, without the goals of a goal environment.
         settings: Arguments of every `InfoNCEExtractor`, except `observation_key` and
-            `features_dim`. Where images and vectors are encoded, what fits one kind alone does not
-            reach the other. Vectors are isolated and images are not, unless `isolated` or the
-            preset says so: what fits isolated encoders alone, or others alone, reaches these.
+            `features_dim`.
 
     Raises:
         TypeError: If the space is no Dict, or an argument has the wrong type.
@@ -80,7 +70,7 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         observation_space: spaces.Dict,
         cnn_output_dim: int | None = None,
         normalized_image: bool = False,
-        keys: Sequence[str] | None = None,
+        keys: Sequence[str] | Mapping[str, Mapping[str, Any]] | None = None,
         **settings: Any,
     ) -> None:
         if not isinstance(observation_space, spaces.Dict):
@@ -88,29 +78,28 @@ class InfoNCECombinedExtractor(CombinedExtractor):
                 f"Expected `observation_space` to be a Dict, got {observation_space}. A single "
                 "image or vector needs InfoNCEExtractor."
             )
-        if cnn_output_dim is not None:
-            check_count("cnn_output_dim", cnn_output_dim)
-        _check_settings(settings)
+        own = _own_settings(keys, settings)
         # CombinedExtractor's own constructor builds a NatureCNN for every image.
         BaseFeaturesExtractor.__init__(self, observation_space, features_dim=1)
         encoded = encoded_keys(observation_space, keys, normalized_image=normalized_image)
-        is_custom = callable(settings.get("encoder"))
-        if is_custom and cnn_output_dim is not None:
-            _check_has_other_images(observation_space, encoded, cnn_output_dim, normalized_image)
-        are_mixed = len({is_vector(observation_space[key]) for key in encoded}) > 1
+        given = {key: {**settings, **own.get(key, {})} for key in encoded}
+        if cnn_output_dim is not None:
+            check_count("cnn_output_dim", cnn_output_dim)
+            _check_is_used(cnn_output_dim, observation_space, given, normalized_image)
         extractors: dict[str, nn.Module] = {}
         n_features = 0
         for key, space in observation_space.spaces.items():
             is_image = is_image_space(space, normalized_image=normalized_image)
             size = (cnn_output_dim or 256) if is_image else cnn_output_dim
             if key in encoded:
-                extractors[key] = InfoNCEExtractor(
-                    space,
-                    None if is_custom else size,
-                    observation_key=key,
-                    normalized_image=normalized_image,
-                    **(_settings_of(space, settings) if are_mixed else settings),
-                )
+                with _named(key, of_several=len(encoded) > 1):
+                    extractors[key] = InfoNCEExtractor(
+                        space,
+                        None if callable(given[key].get("encoder")) else size,
+                        observation_key=key,
+                        normalized_image=normalized_image,
+                        **given[key],
+                    )
             elif is_image:
                 extractors[key] = NatureCNN(space, cnn_output_dim or 256, normalized_image)
             else:
@@ -120,47 +109,32 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         self._features_dim = n_features
 
 
-def _settings_of(space: spaces.Space[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that an entry takes, where images and vectors are encoded."""
-    vectors = is_vector(space)
-    others = OF_IMAGES if vectors else OF_VECTORS
-    left_out = others - ({"encoder"} if callable(settings.get("encoder")) else set())
-    own, other = (_preset_of(settings, vectors=each) for each in (vectors, not vectors))
-    if settings.get("isolated") is None:
-        left_out = left_out | _unfit_for_isolation(settings, own, other)
-    taken = {name: value for name, value in settings.items() if name not in left_out}
-    return taken | {"preset": own}
+@contextlib.contextmanager
+def _named(key: str, *, of_several: bool) -> Iterator[None]:
+    """Say of an error which of several entries it is about, and how entries are set apart."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not of_several:
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"For entry {key!r}: {error} Settings of some entries alone go into `keys`, as in "
+            f"keys={{{key!r}: {{'preset': 'cpc'}}, ...}}."
+        ) from error
 
 
-def _preset_of(settings: Mapping[str, Any], *, vectors: bool) -> str:
-    """Return the preset that was given, or the usual one where that fits the other kind alone."""
-    usual = usual_preset(vectors=vectors)
-    given = settings.get("preset") or usual
-    check_choice("preset", given, PRESETS)
-    of_vectors = () if callable(settings.get("encoder")) else PRESETS_OF_VECTORS  # has no lasso
-    return usual if given in (PRESETS_OF_IMAGES if vectors else of_vectors) else given
-
-
-def _unfit_for_isolation(settings: Mapping[str, Any], preset: str, other: str) -> set[str]:
-    """Return settings that fit entries of another preset alone, where one of the two isolates."""
-    own, others = PRESETS[preset].isolated, PRESETS[other].isolated
-    if own == others:
-        return set()
-    needs = {name: each.needs for name, each in declared(InfoNCESettings).items()}
-    unfit = {name for name in needs if needs[name] == ("isolated", others)}
-    if own and settings.get("pairs_from") == "minibatch":
-        unfit.add("pairs_from")
-    if own and not is_built_off_policy():
-        unfit.add("infonce_interval")
-    return unfit
-
-
-def _check_has_other_images(
-    space: spaces.Dict, encoded: set[str], cnn_output_dim: int, normalized_image: bool
+def _check_is_used(
+    cnn_output_dim: int,
+    space: spaces.Dict,
+    given: Mapping[str, Mapping[str, Any]],
+    normalized_image: bool,
 ) -> None:
-    """Raise a ValueError unless there is an image for SB3's CNN beside a custom encoder."""
-    others = [space[key] for key in space.spaces.keys() - encoded]
-    if not any(is_image_space(each, normalized_image=normalized_image) for each in others):
+    """Raise a ValueError if all encoders are the user's own, and no image is left to SB3's CNN."""
+    are_custom = all(callable(each.get("encoder")) for each in given.values())
+    others = [space[key] for key in space.spaces.keys() - given.keys()]
+    images = [each for each in others if is_image_space(each, normalized_image=normalized_image)]
+    if are_custom and not images:
         raise ValueError(
             "Expected `cnn_output_dim` with the encoders of rl_infonce, or with images that are "
             f"not encoded, got {cnn_output_dim} with an encoder of your own, whose output says how "
@@ -169,7 +143,7 @@ def _check_has_other_images(
 
 
 def encoded_keys(
-    space: spaces.Dict, keys: Sequence[str] | None, *, normalized_image: bool
+    space: spaces.Dict, keys: Collection[str] | None, *, normalized_image: bool
 ) -> set[str]:
     """Return which entries of a dictionary are encoded.
 
@@ -215,12 +189,24 @@ def _described(space: spaces.Space[Any]) -> str:
     return f"{type(space).__name__} {space.dtype} {space.shape}"
 
 
-def _check_settings(settings: dict[str, Any]) -> None:
-    if "features_dim" in settings:
-        raise TypeError("Expected `cnn_output_dim`, features per entry, got `features_dim`.")
-    if "observation_key" in settings:
-        raise TypeError(
-            "Expected no `observation_key`, as each entry has its own loss, got "
-            f"{settings['observation_key']!r}. Name entries by `keys`; an observation that is no "
-            "Dict needs InfoNCEExtractor."
-        )
+def _own_settings(keys: Any, shared: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return what `keys` says of entries alone, or raise a TypeError about what none can have."""
+    own = keys if isinstance(keys, Mapping) else {}
+    for key, each in own.items():
+        if not isinstance(each, Mapping):
+            raise TypeError(
+                "Expected `keys` to give entries their settings by name, as in "
+                f"{{{key!r}: {{'preset': 'cpc'}}}}, got {each!r} for {key!r}."
+            )
+    for where, given in [("", shared), *((f" for {key!r}", each) for key, each in own.items())]:
+        if "features_dim" in given:
+            raise TypeError(
+                f"Expected `cnn_output_dim`, features per entry, got `features_dim`{where}."
+            )
+        if "observation_key" in given:
+            raise TypeError(
+                "Expected no `observation_key`, as each entry has its own loss, got "
+                f"{given['observation_key']!r}{where}. Name entries by `keys`; an observation that "
+                "is no Dict needs InfoNCEExtractor."
+            )
+    return own

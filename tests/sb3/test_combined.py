@@ -17,10 +17,8 @@ from stable_baselines3.common.torch_layers import CombinedExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
-from rl_infonce.presets import PRESETS
 from rl_infonce.sb3.binding import place_of
 from rl_infonce.sb3.callbacks import trained_extractors
-from rl_infonce.settings import InfoNCESettings
 from tests.further import further
 from tests.sb3.fakes import (
     IMAGE_SHAPE,
@@ -296,75 +294,77 @@ def test_images_alone_are_encoded_where_there_are_both() -> None:
     assert both.features_dim == 32 + (32 + 2) + 5
 
 
-def test_settings_of_one_kind_reach_entries_of_that_kind() -> None:
-    of_images = {"encoder": "impala", "activation": "elu", "augmentation": "random_shift"}
-    of_vectors = {"input_sparsity": 0.01, "with_observation": False}
-    given: dict[str, Any] = {"preset": "cpc", "isolated": True, **of_images, **of_vectors}
-    both: Any = InfoNCECombinedExtractor(SPACE, keys=("image", "speed"), **given).extractors
+def test_entries_have_settings_of_their_own_before_those_of_all() -> None:
+    keys: dict[str, Any] = {
+        "image": {"encoder": "impala", "activation": "elu", "augmentation": "random_shift"},
+        "speed": {"input_sparsity": 0.01, "with_observation": False, "n_pairs": 16},
+    }
+    given: dict[str, Any] = {"preset": "cpc", "isolated": True, "n_pairs": 32}
+    both: Any = InfoNCECombinedExtractor(SPACE, keys=keys, **given).extractors
     image, speed = both["image"].settings, both["speed"].settings
-    assert (image.activation, image.augmentation) == ("elu", "random_shift")
-    assert (speed.activation, speed.augmentation) == ("relu", "none")
+    assert (image.activation, image.augmentation, image.n_pairs) == ("elu", "random_shift", 32)
+    assert (speed.activation, speed.augmentation, speed.n_pairs) == ("relu", "none", 16)
     assert (image.input_sparsity, speed.input_sparsity) == (0, 0.01)
+    assert image.isolated
+    assert speed.isolated
+    assert isinstance(both["gear"], torch.nn.Flatten)
 
 
-def settings_of_both(**given: Any) -> tuple[InfoNCESettings, InfoNCESettings]:
-    """Return the settings of the encoders of an image and of a vector."""
+def test_entries_may_have_presets_and_encoders_of_their_own() -> None:
+    keys: dict[str, Any] = {"image": {"preset": "atc"}, "speed": {"encoder": seven_outputs}}
     actions = spaces.Discrete(2)
-    both: Any = InfoNCECombinedExtractor(
-        SPACE, keys=("image", "speed"), action_space=actions, **given
-    ).extractors
-    return both["image"].settings, both["speed"].settings
+    found: Any = InfoNCECombinedExtractor(SPACE, 32, keys=keys, action_space=actions)
+    image, speed = (found.extractors[key] for key in keys)
+    assert image.settings.critic == "bilinear"
+    assert not image.settings.isolated
+    assert speed.settings.isolated
+    assert (image.features_dim, speed.features_dim) == (32, 2 + 7)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "of_isolated"),
+    ("shared", "message"),
     [
-        ("encoder_learning_rate", 0.01, True),
-        ("encoder_updates", 2, True),
-        ("policy_encoder_tau", 0.5, True),
-        ("align_features", False, True),
-        ("max_grad_ratio", 0.1, False),
-        ("pairs_from", "minibatch", False),
-        ("infonce_interval", 4, False),
+        ({"augmentation": "random_shift"}, "For entry 'speed': Expected `augmentation` to fit vec"),
+        ({"input_sparsity": 0.1}, "For entry 'image': Expected `input_sparsity` with isolated"),
+        ({"pairs_from": "minibatch"}, "For entry 'speed': Expected `pairs_from` "),
+        ({"encoder": "nature"}, "For entry 'speed': Expected `encoder` to fit vectors"),
+        ({"horizon": 4}, "For entry 'image': InfoNCEExtractor has no argument `horizon`"),
     ],
 )
-def test_settings_of_one_isolation_reach_entries_that_have_it(
-    name: str, value: Any, of_isolated: bool
+def test_settings_of_all_that_one_entry_refuses_are_refused(
+    shared: dict[str, Any], message: str
 ) -> None:
-    def found(**given: Any) -> list[Any]:
-        return [getattr(each, name) for each in settings_of_both(**given)]
-
-    of_image, of_vector = found()
-    assert found(**{name: value}) == ([of_image, value] if of_isolated else [value, of_vector])
-    both = {"isolated": True} if of_isolated else {"preset": "cpc"}
-    assert found(**{name: value}, **both) == [value, value]
-    with pytest.raises(ValueError, match="isolated"):  # rather than reach none
-        found(**{name: value}, isolated=not of_isolated)
+    way_out = r".*go into `keys`, as in keys=\{'(image|speed)': \{"
+    with pytest.raises((TypeError, ValueError), match=f"{message}{way_out}"):
+        InfoNCECombinedExtractor(
+            SPACE, keys=("image", "speed"), action_space=spaces.Discrete(2), **shared
+        )
 
 
-def test_the_interval_reaches_isolated_entries_of_off_policy_algorithms_also() -> None:
-    for algorithm, of_vectors in (("DQN", 4), ("PPO", 1)):
-        kwargs = kwargs_of(keys=("image", "speed"), infonce_interval=4)
-        found = {
-            each.observation_key: each for each in extractors_of(build(algorithm, kwargs=kwargs))
-        }
-        assert found["image"].settings.infonce_interval == 4
-        assert found["speed"].settings.infonce_interval == of_vectors
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ("atc", r"`keys` .* as in \{'image': \{'preset': 'cpc'\}\}, got 'atc' for 'image'"),
+        ({"features_dim": 64}, "`cnn_output_dim`, .* got `features_dim` for 'image'"),
+        ({"observation_key": "speed"}, "no `observation_key`, .* got 'speed' for 'image'"),
+    ],
+)
+def test_what_an_entry_cannot_have_is_named(own: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        InfoNCECombinedExtractor(SPACE, keys={"image": own, "speed": {}})
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_presets_of_one_kind_reach_entries_of_that_kind(preset: str) -> None:
-    images, vectors = settings_of_both(preset=preset)
-    assert images.critic == PRESETS["cpc" if preset == "action_cpc" else preset].critic
-    assert images.isolated is False
-    assert vectors.isolated is (preset != "cpc")
-    with pytest.raises(ValueError, match=r"`preset` to be one of .*Did you mean 'cpc'"):
-        settings_of_both(preset="cpd")
-
-
-def test_an_encoder_of_ones_own_takes_the_preset_of_vectors() -> None:
-    found = settings_of_both(preset="action_cpc", encoder=seven_outputs)
-    assert all(each.isolated and each.action_conditioning for each in found)
+def test_a_file_keeps_the_settings_of_each_entry(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"image": {"infonce_coef": 0.0, "preset": "atc"}, "speed": {}}
+    model: Any = build("PPO", kwargs=kwargs_of(keys=keys)).learn(96)
+    image, speed = (model.policy.features_extractor.extractors[key] for key in keys)
+    assert "loss" not in image.last_infonce
+    assert "loss" in speed.last_infonce
+    model.save(tmp_path / "model.zip")
+    again: Any = PPO.load(tmp_path / "model.zip", env=model.get_env())
+    assert_same_weights(again.policy, model.policy)
+    loaded = again.policy.features_extractor.extractors
+    assert [loaded[key].settings for key in keys] == [image.settings, speed.settings]
 
 
 def seven_outputs(_: spaces.Space[Any]) -> torch.nn.Module:
