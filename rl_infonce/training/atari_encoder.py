@@ -97,12 +97,23 @@ class EncoderPlan:
 
     def _check_form(self) -> None:
         if _VIEWS[self.encoder] == "screen":
+            self._check_screens()
             for name, value in self.form().items():
                 raise ValueError(
                     f"Expected `--{name.replace('_', '-')}` with --encoder nature or impala, got "
                     f"{value!r} with {self.encoder}, whose layers are the paper's. Leave it out."
                 )
         EncoderForm(**self.form())
+
+    def _check_screens(self) -> None:
+        from rl_infonce.atari.emulator import game_facts
+
+        height, width = game_facts(self.game).screen_shape
+        if (height, width) != (210, 160):
+            raise ValueError(
+                f"Expected `--encoder` nature or impala with {self.game}, whose screens are "
+                f"{height}x{width}, got {self.encoder}, which reads 210x160 screens."
+            )
 
     @property
     def name(self) -> str:

@@ -258,6 +258,10 @@ def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
         (["--learning-rate", "0"], "learning_rate"),
         (["--device", "abacus"], "cuda:N, and to work here, got 'abacus': "),
         (["--objective", "vae", "--encoder", "nature"], "`--encoder` stdim with --objective vae"),
+        (
+            ["--game", "pacman"],
+            "nature or impala with pacman, whose screens are 250x160, got stdim",
+        ),
         (["--gmae", "pong"], "pretrain: error: unknown: --gmae pong. Did you mean --game?"),
         (["--budgets=5"], "Did you mean --budget?"),
         (["pong"], "unknown: pong. See rl-infonce pretrain --help."),
