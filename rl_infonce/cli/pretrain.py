@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -137,9 +136,10 @@ def encoder_plan(arguments: argparse.Namespace) -> EncoderPlan:
 def _pretrain(plan: EncoderPlan, folder: Path, arguments: argparse.Namespace) -> None:
     from tqdm import tqdm
 
+    from rl_infonce.pretraining.ranks import Ranks
     from rl_infonce.training.atari_encoder import pretrain_encoder
 
-    is_first = os.environ.get("RANK", "0") == "0"
+    is_first = Ranks.here().rank == 0
     shows = is_first and shows_progress(arguments)
     with tqdm(desc=folder.name, unit="step", disable=not shows) as bar:
         path, progress = pretrain_encoder(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from rl_infonce.pretraining import (
 )
 from rl_infonce.pretraining.curves import PretrainingCurves
 from rl_infonce.pretraining.objectives import default_batch_size, paints_screens
+from rl_infonce.pretraining.ranks import Ranks
 from rl_infonce.probing import drop_low_entropy
 from rl_infonce.runs.run_directory import software
 from rl_infonce.settings import ENCODER_SETTINGS
@@ -162,7 +162,7 @@ def pretrain_encoder(
     The folder, which exists, also holds checkpoint and curves. The first of several ranks, which
     share each batch, writes. `on_progress` is called after every step.
     """
-    is_first = os.environ.get("RANK", "0") == "0"
+    is_first = Ranks.here().rank == 0
     train, validation = _frames(plan, progress=progress)
     objective = _objective(plan, tuple(train.labels))
     about, settings = plan.about(), plan.settings()

@@ -280,6 +280,12 @@ def test_a_run_that_cannot_be_says_why(here: Path) -> None:
     assert "too short. Expected an episode of at least 100" in said
 
 
+def test_a_rank_without_others_writes(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert "Encoder: lone/encoder.safetensors" in output_of(*words("-o", "lone"))
+    assert (here / "lone" / "encoder.safetensors").is_file()
+
+
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_ranks_share_the_work(here: Path) -> None:
