@@ -188,7 +188,9 @@ def _load_moments(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) 
 
 
 def _check_settings(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    names = sorted((found | wanted).keys() - set(_FREE))
+    # Earlier checkpoints do not know their frames.
+    unknown = {"frames_checksum"} - found.keys()
+    names = sorted((found | wanted).keys() - {*_FREE, *unknown})
     if listed := differences(found, {name: wanted.get(name) for name in names}):
         raise ValueError(
             f"Expected the settings of the run in {path}, which has {listed}. Choose another "

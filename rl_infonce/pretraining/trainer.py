@@ -134,8 +134,9 @@ def pretrain(
         FloatingPointError: If a gradient or a validation loss is not finite; the step and its rows
             are named, and the last checkpoint is kept.
         ValueError: If the budget is not greater than 0, no episode is long enough, there are too
-            few frames for a batch, the folder holds a run of other settings, or ranks cannot share
-            the batch evenly or differ in settings, frames, weights or steps.
+            few frames for a batch, the folder holds a run of other settings or of frames with
+            other rows or episodes, or ranks cannot share the batch evenly or differ in settings,
+            frames, weights or steps.
         OSError: If the folder cannot be written, or another process trains in it; as
             ConnectionError, if another rank stopped or hangs longer than the process group waits.
         MemoryError: If a GPU's memory does not hold the loss of the batch, which decoders paint
@@ -193,7 +194,9 @@ class _Run:
         self.micro_batch = MicroBatch(n_samples, self.optimizer, is_alone=is_alone)
         self.best = _copy(objective.encoder)
         self.progress = Progress(n_validations=N_VALIDATIONS)
+        ids = [each for f in (train, validation) for each in (f.rows, f.episode_ids)]
         own = {**asdict(settings), "precision": precision, **budget._asdict()}
+        own["frames_checksum"] = checksum(each.astype(np.int64) for each in ids)
         self.about = settings_of_run(about, own)
         if self.path is not None and self.path.exists():
             found = read_checkpoint(self.path, objective, self.optimizer, self.about)
@@ -217,10 +220,9 @@ class _Run:
         """Raise, on every rank, if they would train different things."""
         if self.ranks.n_ranks == 1:
             return
-        frames = [each for f in (self.frames, self.held_out) for each in (f.rows, f.episode_ids)]
         numbers = {
+            "rows and episodes of frames": self.about["frames_checksum"],
             "settings": checksum([self.about]),
-            "rows and episodes of frames": checksum(frames),
             "number of steps done": self.progress.step,
             "weights": checksum(self.objective.state_dict().values()),
         }

@@ -31,6 +31,7 @@ from rl_infonce.pretraining import (
     pretrain,
 )
 from rl_infonce.pretraining import gradients as gradients_module
+from rl_infonce.pretraining.checkpoint import write_checkpoint
 from rl_infonce.pretraining.gradients import backward
 from rl_infonce.pretraining.micro_batch import MicroBatch
 from rl_infonce.pretraining.objectives import paints_screens
@@ -296,6 +297,32 @@ def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=re.escape("game=None (not 'pong')")):
         run(2, SETTINGS, tmp_path, about={"game": "pong"})
     assert (tmp_path / CHECKPOINT).read_bytes() == before
+
+
+def test_other_frames_do_not_continue_a_run(tmp_path: Path) -> None:
+    def run_on(frames: EpisodeFrames) -> None:
+        pretrain(build(), *parts(frames), Budget(n_steps=2), SETTINGS, folder=tmp_path)
+
+    frames = all_frames()
+    run_on(frames)
+    for other in (small_frames(10, 6), replace(frames, episode_ids=np.arange(240) // 12)):
+        with pytest.raises(ValueError, match=r"frames_checksum=\d+ \(not \d+\).* another folder"):
+            run_on(other)
+    run_on(frames)
+
+
+def test_a_checkpoint_that_does_not_know_its_frames_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_checksum(*arguments: Any) -> None:
+        del arguments[-1]["frames_checksum"]
+        write_checkpoint(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rl_infonce.pretraining.trainer.write_checkpoint", without_checksum)
+        with pytest.raises(KilledError):
+            run(2, folder=tmp_path, on_progress=killed_at(1))
+    assert run(2, folder=tmp_path)[1].step == 2
 
 
 def run_small(folder: str | Path | None, budget: Budget, **more: Any) -> Progress:
