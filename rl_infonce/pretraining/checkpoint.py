@@ -192,7 +192,10 @@ def _check_settings(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -
     unknown = {"frames_checksum"} - found.keys()
     names = sorted((found | wanted).keys() - {*_FREE, *unknown})
     if listed := differences(found, {name: wanted.get(name) for name in names}):
+        way_out = "Choose another folder, or delete this one."
+        if found.get("precision") != wanted.get("precision"):
+            # Where none was asked for, it is the machine's, and the run began on another one.
+            way_out = f"Pass --precision {found.get('precision')} to go on. {way_out}"
         raise ValueError(
-            f"Expected the settings of the run in {path}, which has {listed}. Choose another "
-            "folder, or delete this one."
+            f"Expected the settings of the run in {path}, which has {listed}. {way_out}"
         )

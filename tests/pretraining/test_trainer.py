@@ -291,6 +291,10 @@ def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
     for settings, message in (
         (replace(SETTINGS, seed=1), "seed=0 (not 1)"),
         (replace(SETTINGS, batch_size=6), "batch_size=4 (not 6)"),
+        (
+            replace(SETTINGS, precision="bf16"),
+            "precision='fp32' (not 'bf16'). Pass --precision fp32 to go on",
+        ),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             run(2, settings, tmp_path)
