@@ -82,8 +82,10 @@ class PretrainingObjective(nn.Module, ABC):
 
     Attributes:
         encoder: What is kept.
-        horizon: Frames from now to the future: as many as the encoder sees at once, so that both
-            share none.
+        horizon: Frames from now to the future: as many as the image has channels, so that two
+            stacks of gray frames share none. Images of one frame in colour are paired three frames
+            apart: set it to 1 before training. `cpc` leaves out offsets below the number of
+            channels in any case.
         contrasts: Whether the samples of a batch are one another's negatives.
         default_batch_size: Samples per step.
         frame_offsets: The L frames of a sample, counted from its first one; None for that frame and

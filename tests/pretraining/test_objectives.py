@@ -309,6 +309,18 @@ def test_stacked_frames_are_contrasted_where_they_share_none(name: str, trunk: s
     assert all(p.grad is not None and bool(p.grad.any()) for p in stacked.parameters())
 
 
+def test_colour_frames_are_paired_with_the_next_one_if_told() -> None:
+    colour = PixelEncoder((3, 40, 40), 16, generator=seeded())
+    given = replace(frames(), observations=np.zeros((240, 3, 40, 40), np.uint8))
+    for name in ("stdim", "positional_dim", "jsd_stdim", "infonce"):
+        objective = make_objective(name, colour, seeded())
+        objective.horizon = 1
+        rows = objective.draw(given, 4, np.random.default_rng(0))
+        assert (rows[:, 1] - rows[:, 0] == 1).all()
+        images = torch.zeros(4, rows.shape[1], 3, 40, 40, dtype=torch.uint8)
+        assert objective.loss(objective.encode(images), FrameBatch(images)).loss.isfinite()
+
+
 def test_an_encoder_without_places_is_refused() -> None:
     with pytest.raises(TypeError, match=r"whose map has places, got Linear"):
         make_objective("stdim", torch.nn.Linear(2, 2), seeded())  # type: ignore[arg-type]
