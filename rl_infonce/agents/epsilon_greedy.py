@@ -34,9 +34,11 @@ class EpsilonGreedyPolicy:
         epsilon: float,
         rng: np.random.Generator,
         *,
+        image_shape: tuple[int, ...] | None,
         is_sampling: bool,
     ) -> None:
         self.n_actions = n_actions
+        self.image_shape = image_shape
         self._scores = scores
         self._epsilon = epsilon
         self._rng = rng
@@ -94,14 +96,23 @@ def epsilon_greedy_policy(
     """
     check_number("epsilon", epsilon, at_least=0.0, at_most=1.0)
     check_flag("deterministic", deterministic)
+    image_shape: tuple[int, ...] | None
     if isinstance(model, SavedPolicyNetwork):
         n_actions, is_stochastic = model.n_actions, model.is_stochastic
+        image_shape = model.image_shape
     else:
         policy = _checked_policy(model)
         assert isinstance(policy.action_space, spaces.Discrete)  # noqa: S101 (checked above)
         n_actions, is_stochastic = int(policy.action_space.n), _value_network(policy) is None
-    is_sampling = is_stochastic and not deterministic
-    return EpsilonGreedyPolicy(_scores_of(model), n_actions, epsilon, rng, is_sampling=is_sampling)
+        image_shape = policy.observation_space.shape
+    return EpsilonGreedyPolicy(
+        _scores_of(model),
+        n_actions,
+        epsilon,
+        rng,
+        image_shape=image_shape,
+        is_sampling=is_stochastic and not deterministic,
+    )
 
 
 def _checked_policy(model: BaseAlgorithm | BasePolicy) -> BasePolicy:

@@ -12,7 +12,7 @@ import ale_py
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.labelled_frames import LabelledFrames, load_frames
 from rl_infonce.atari.manifest import MOST_SHARDS, folder_path
-from rl_infonce.atari.shards import VIEWS
+from rl_infonce.atari.shards import AGENT_SIZE, N_STACKED, VIEWS
 from rl_infonce.checks import check_choice, check_count, check_flag
 
 if TYPE_CHECKING:
@@ -79,8 +79,9 @@ def collect(
         TypeError: If an argument has the wrong type, a function has no `policy_name` or does not
             return integers.
         ValueError: If an argument is out of range, the game is unknown, the function returns
-            actions of another shape or range or has another `n_actions` than the game, or the
-            folder holds damaged frames or those of other settings.
+            actions of another shape or range, it has another `n_actions` than the game or another
+            `image_shape` than (4, 84, 84), or the folder holds damaged frames or those of other
+            settings.
         OSError: If the disk is too small, checked before the start and while writing, or a process
             was killed. Finished shards are kept.
     """
@@ -129,7 +130,13 @@ def _settings(
     if n_actions != len(facts.actions):
         raise ValueError(
             f"Expected `policy` with the {len(facts.actions)} actions of {rom_id}, got one with "
-            f"{n_actions}: the policy was trained on another game."
+            f"{n_actions}: the policy was trained on another game, or with full_action_space=True."
+        )
+    shape = (N_STACKED, AGENT_SIZE, AGENT_SIZE)
+    if (got := getattr(policy, "image_shape", shape)) != shape:
+        raise ValueError(
+            f"Expected `policy` of images of shape {shape}, as make_atari_vec_env gives them, got "
+            f"{got}: the policy was trained with another frame stack or another size."
         )
     _check_views(views)
     return {

@@ -35,7 +35,12 @@ GAME, N_ACTIONS = "ms_pacman", 9  # points beyond 1, and several lives
 def uniform(n_actions: int = N_ACTIONS, seed: int = 0) -> EpsilonGreedyPolicy:
     rng = np.random.default_rng(seed)
     return EpsilonGreedyPolicy(
-        lambda images: torch.zeros(len(images), n_actions), n_actions, 1.0, rng, is_sampling=False
+        lambda images: torch.zeros(len(images), n_actions),
+        n_actions,
+        1.0,
+        rng,
+        image_shape=(4, 84, 84),
+        is_sampling=False,
     )
 
 

@@ -593,7 +593,17 @@ def played_by(policy: Callable[[Array], Any]) -> dict[str, Any]:
         (played_by(answer([4])), ValueError, "actions of `policy` in 0..3, got [4]"),
         (played_by(answer([-1])), ValueError, "actions of `policy` in 0..3, got [-1]"),
         (played_by(answer(([0], None))), TypeError, "got a tuple"),
-        (played_by(answer([0], n_actions=6)), ValueError, "the 4 actions of breakout, got one"),
+        (
+            played_by(answer([0], n_actions=6)),
+            ValueError,
+            "the 4 actions of breakout, got one with 6: the policy was trained on another game, or "
+            "with full_action_space=True.",
+        ),
+        (
+            played_by(answer([0], image_shape=(2, 84, 84))),
+            ValueError,
+            "of images of shape (4, 84, 84), as make_atari_vec_env gives them, got (2, 84, 84)",
+        ),
         ({"policy": answer([0]), "policy_name": "random"}, ValueError, "a name other than"),
         ({"policy": answer([0]), "policy_name": " "}, ValueError, "a name other than"),
         ({"policy": first_action}, TypeError, "decides the actions of `policy`, got None"),

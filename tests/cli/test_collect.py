@@ -92,6 +92,7 @@ def test_a_class_of_the_users_needs_trust(tmp_path: Path) -> None:
 def test_what_fails_says_why_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder, and no model")
     of_pong = str(save_model(tmp_path / "model.zip"))
+    small = str(save_model(tmp_path / "small.zip", n_actions=4, size=40))
     for flags, message in (
         (
             command(tmp_path / "file"),
@@ -99,10 +100,12 @@ def test_what_fails_says_why_in_one_line(tmp_path: Path) -> None:
         ),
         (command(tmp_path / "new", "--policy", str(tmp_path / "file")), "zip"),
         (command(tmp_path / "new", "--policy", of_pong), "4 actions of"),
+        (command(tmp_path / "new", "--policy", small), "(4, 84, 84), as make_atari_vec_env gives"),
     ):
         (line,) = errors_of(*flags).splitlines()
         assert line.startswith("rl-infonce collect: ")
         assert message in line
+    assert not list((tmp_path / "new").iterdir()), "no manifest of what cannot be collected"
 
 
 def test_ctrl_c_leaves_with_130_and_says_how_to_go_on(
