@@ -45,8 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from rl_infonce.agents.saved_agent import warn_of_another_game
     from rl_infonce.hub import make_bundle, push
-    from rl_infonce.hub.card import model_card
     from rl_infonce.hub.client import check_repo
+    from rl_infonce.hub.files import CARD
+    from rl_infonce.hub.push import files_to_push
 
     try:
         check_repo(arguments.repo)
@@ -64,8 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.usage_error(str(error))
     try:
         if arguments.dry_run:
-            print(model_card(arguments.repo, bundle))
-            for name, content in bundle.files.items():
+            files = files_to_push(arguments.repo, bundle)
+            print(files.pop(CARD).decode())
+            for name, content in files.items():
                 print(f"{name}: {len(content):,} bytes")
             return 0
         url = push(arguments.repo, bundle, private=arguments.private)

@@ -8,6 +8,19 @@ from rl_infonce.hub.client import answered, api, check_repo, library
 from rl_infonce.hub.files import CARD, MOST_BYTES
 
 
+def files_to_push(repo: str, bundle: Bundle) -> dict[str, bytes]:
+    """Return a bundle's files and its model card, all of a size that `pull` takes."""
+    files = {**bundle.files, CARD: model_card(repo, bundle).encode()}
+    for name, content in files.items():
+        if len(content) > MOST_BYTES[name]:
+            raise ValueError(
+                f"Expected {name} to have at most {MOST_BYTES[name]:,} bytes, the most that pull "
+                f"takes, got {len(content):,}. Leave out what makes it large, such as scores or "
+                "the provenance of the encoder."
+            )
+    return files
+
+
 def push(repo: str, bundle: Bundle, *, private: bool = False) -> str:
     """Upload a bundle with its model card and return the address of the commit.
 
@@ -16,8 +29,8 @@ def push(repo: str, bundle: Bundle, *, private: bool = False) -> str:
     they are about another model; earlier commits keep them.
     """
     check_repo(repo)
+    files = files_to_push(repo, bundle)
     hub, operations = api(), library()
-    files = {CARD: model_card(repo, bundle).encode(), **bundle.files}
     url = f"{hub.endpoint}/{repo}"
     answered(url, lambda: hub.create_repo(repo, private=private, exist_ok=True))
     there = {each.rfilename for each in answered(url, lambda: hub.model_info(repo)).siblings or ()}

@@ -269,6 +269,17 @@ def test_nothing_or_files_about_others_are_not_pushed(made: Path, tmp_path: Path
         make_bundle(model=other, scores=given["scores"])
 
 
+@pytest.mark.parametrize("flags", [[], ["--dry-run"]])
+def test_what_pull_would_refuse_is_not_pushed(
+    hub: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    path = saved_encoder(tmp_path, losses=[0.123456789] * 100_000)
+    assert main(["push", REPO, "--encoder", str(path), *flags]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"config\.json .* at most 1,048,576 bytes, .* got [\d,]+", line)
+    assert hub.asked == []
+
+
 def test_models_that_only_code_can_read_are_not_pushed(tmp_path: Path) -> None:
     with pytest.raises(NotRebuildableError, match="OwnCNN"):
         make_bundle(model=save_model(tmp_path / "own.zip", extractor=OwnCNN))
