@@ -102,6 +102,10 @@ def test_the_page_lists_every_difference() -> None:
         f"Expected these rows also in LABELS.md, in the order of the file:\n{missing}"
     )
     assert rows == corrected + later, "Expected no other rows in LABELS.md, nor another order."
+    paper, published = map(labelled_games, label_versions()[:2])
+    for game in set(published) - set(paper):
+        n_variables = len(load_labels(game, "atariari2021"))
+        assert f"{game} ({n_variables} variables)" in page
 
 
 def test_the_hash_names_game_and_labels() -> None:
