@@ -114,13 +114,13 @@ def has_own_state(part: Any) -> bool:
 
 def _own_state(part: Any) -> Any:
     """Return the state that a class tells, which a checkpoint must be able to hold."""
-    state = part.get_state()
     try:
+        state = part.get_state()
         pack_state(state)
-    except (TypeError, ValueError) as error:
+    except Exception as error:
         raise UnknownStateError(
             f"Expected get_state() of {type(part).__name__} to return what a checkpoint can hold, "
-            f"got: {error}"
+            f"got: {error!r}"
         ) from error
     return state
 

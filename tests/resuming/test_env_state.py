@@ -260,9 +260,21 @@ def test_an_own_state_that_no_checkpoint_holds_is_named(vectorised: Any) -> None
         get_env_state(env)
 
 
-def test_a_run_whose_environment_has_such_a_state_ends(tmp_path: Path) -> None:
-    model = PPO("MlpPolicy", DummyVecEnv([lambda: Opaque(gym.make("CartPole-v1"))]), 1e-3, 16, 16)
-    with pytest.warns(UserWarning, match=r"cannot be resumed exactly: .*of Opaque to return"):
+class Stub(Counting):
+    """A user's wrapper that is to tell its state one day."""
+
+    def get_state(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(("kind", "got"), [(Opaque, "TypeError"), (Stub, "NotImplementedError")])
+def test_a_run_whose_environment_has_no_such_state_goes_on(
+    tmp_path: Path, kind: type[Counting], got: str
+) -> None:
+    model = PPO("MlpPolicy", DummyVecEnv([lambda: kind(gym.make("CartPole-v1"))]), 1e-3, 16, 16)
+    with pytest.warns(
+        UserWarning, match=rf"cannot be resumed exactly: .*of {kind.__name__} to return .*{got}"
+    ):
         model.learn(16, ResumeCallback(tmp_path, 8))
     assert latest_checkpoint(tmp_path).step == 16
 
