@@ -98,4 +98,5 @@ def shows_progress(arguments: argparse.Namespace, stream: TextIO | None = None) 
     """Return whether to draw a bar: as asked, or else if the stream (stderr) shows it."""
     if arguments.progress is not None:
         return bool(arguments.progress)
-    return (sys.stderr if stream is None else stream).isatty()
+    stream = sys.stderr if stream is None else stream
+    return stream is not None and stream.isatty()  # it is None if it was closed

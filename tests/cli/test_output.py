@@ -1,5 +1,6 @@
 """Output that nobody reads, or that finds no room, ends no work."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_infonce.cli.arguments import shows_progress
 from rl_infonce.cli.output import lasting_output, plain_warnings
 
 RUN = "import sys; from rl_infonce.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -51,6 +53,11 @@ def test_a_training_whose_output_finds_no_room_is_saved_and_says_so(tmp_path: Pa
     assert process.returncode == 1
     assert process.stderr.startswith("rl-infonce: not all output was written: [Errno 28]")
     assert (tmp_path / "run" / "model.zip").is_file()
+
+
+def test_where_errors_are_closed_no_bar_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not shows_progress(argparse.Namespace(progress=None))
 
 
 def test_a_command_whose_output_is_closed_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
