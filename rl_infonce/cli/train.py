@@ -211,11 +211,13 @@ def _note(training: TrainingRun) -> str:
 
 
 def _print_models(training: TrainingRun) -> None:
+    from rl_infonce.report.formatting import return_form
     from rl_infonce.resuming.best_model import find_best
 
     print(f"Model:  {training.model_file or 'none, as it could not be written'}")
     if (best := find_best(training.run_dir / "checkpoints")) is not None:
-        print(f"Best:   {best.path} (step {best.step}, mean return {best.mean_return:.1f})")
+        mean = format(best.mean_return, return_form([best.mean_return], ".1f"))
+        print(f"Best:   {best.path} (step {best.step}, mean return {mean})")
 
 
 def _print_ending(training: TrainingRun) -> None:

@@ -289,16 +289,17 @@ def test_a_disk_that_stays_full_costs_no_model(
     assert main(["train", "--resume", str(run_dir), "-n", str(steps), "--no-progress"]) == 0
 
 
-def test_the_best_model_is_named_at_the_end(whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mean", [2.5, 0.004])
+def test_the_best_model_is_named_at_the_end(whole: Path, tmp_path: Path, mean: float) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(whole, run_dir)
     model = PPO("MlpPolicy", "CartPole-v1")
     model.num_timesteps = 384
-    model.ep_info_buffer = deque([{"r": 2.5}], maxlen=1)
+    model.ep_info_buffer = deque([{"r": mean}], maxlen=1)
     keep_best(run_dir / "checkpoints", model, lambda: b"zip")
     said = output_of("train", "--resume", str(run_dir), "--no-progress")
     path = run_dir / "checkpoints" / "best" / "step_000000000384" / "model.zip"
-    assert f"Best:   {path} (step 384, mean return 2.5)\n" in said
+    assert f"Best:   {path} (step 384, mean return {mean})\n" in said
 
 
 @pytest.mark.thorough
