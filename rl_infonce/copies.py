@@ -33,22 +33,28 @@ def distinct_mask(observations: npt.NDArray[np.generic]) -> BoolArray:
     return mask
 
 
-def first_copies(read: Callable[[slice], npt.NDArray[np.generic]], n: int) -> IntArray:
+def first_copies(read: Callable[[slice | IntArray], npt.NDArray[np.generic]], n: int) -> IntArray:
     """Label each of n observations by the first one that holds the same bytes.
 
     Args:
-        read: Returns a part [M, ...] of the observations, so that they need not lie in one array.
+        read: Returns the observations [M, ...] of some rows, a slice or places [M], so that they
+            need not lie in one array.
         n: How many observations there are.
     """
     labels = np.arange(n, dtype=np.int64)
-    starts = range(0, max(n, 1), CHUNK)
-    sums = np.concatenate([row_sums(read(slice(start, start + CHUNK))) for start in starts])
+    sums = np.concatenate([row_sums(read(part)) for part in _chunks(max(n, 1))])
     _, groups, sizes = np.unique(sums, return_inverse=True, return_counts=True)
+    suspicious = np.flatnonzero(sizes[groups] > 1)  # equal sums only suggest equal bytes
     first_with: dict[bytes, int] = {}
-    for row in np.flatnonzero(sizes[groups] > 1).tolist():  # equal sums only suggest equal bytes
-        digest = hashlib.sha256(read(slice(row, row + 1)).tobytes()).digest()
-        labels[row] = first_with.setdefault(digest, row)
+    for rows in (suspicious[part] for part in _chunks(len(suspicious))):
+        for row, observation in zip(rows.tolist(), read(rows), strict=True):
+            digest = hashlib.sha256(observation.tobytes()).digest()
+            labels[row] = first_with.setdefault(digest, row)
     return labels
+
+
+def _chunks(n: int) -> list[slice]:
+    return [slice(start, start + CHUNK) for start in range(0, n, CHUNK)]
 
 
 def _byte_rows(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:

@@ -70,5 +70,13 @@ def test_distinct_mask_of_empty_input() -> None:
 def test_copies_are_found_in_whatever_part_they_are_read() -> None:
     kinds = np.random.default_rng(0).integers(0, 256, (2 * CHUNK, 5), dtype=np.uint8)
     chosen = np.random.default_rng(1).integers(0, len(kinds), 3 * CHUNK + 1)
-    labels = first_copies(lambda part: kinds[chosen[part]], len(chosen))
+    sizes = []
+
+    def read(part: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        sizes.append(len(chosen[part]))
+        return kinds[chosen[part]]
+
+    labels = first_copies(read, len(chosen))
     assert labels.tolist() == [chosen.tolist().index(kind) for kind in chosen]
+    assert max(sizes) == CHUNK
+    assert len(sizes) <= 2 * 4  # a call for each row is slow where rows are looked up

@@ -93,8 +93,8 @@ class RolloutRows:
 def labels_of(experience: Experience, places: IntArray) -> IntArray:
     """Label some places [M] by the first of them whose observation holds the same bytes."""
 
-    def observations(part: slice) -> Array:
-        return experience.observations(*np.divmod(places[part], experience.n_envs))
+    def observations(rows: slice | IntArray) -> Array:
+        return experience.observations(*np.divmod(places[rows], experience.n_envs))
 
     return first_copies(observations, len(places))
 
