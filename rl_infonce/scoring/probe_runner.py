@@ -90,7 +90,6 @@ class Plan:
             "labels": self.labels,
             "precision": self.precision,
             "split_by": "game",  # scores of earlier versions, which split lives, do not compare
-            "penalty_patience": PENALTY_PATIENCE,  # nor do those of a shorter search
             **({} if self.min_episode_length is None else own),
         }
 
@@ -111,6 +110,8 @@ def probe_games(plan: Plan, scores: ScoresFile, *, command: str) -> bool:
     for game in sorted({entry["game"] for entry in scores.scored()}):
         if scores.drop_stale(game, labels_hash=labels_hash(game, plan.labels)):
             plan.say(f"{game}: labels have changed, the scores of the earlier ones are dropped")
+        if scores.drop_stale(game, penalty_patience=PENALTY_PATIENCE):
+            plan.say(f"{game}: penalties are searched otherwise, the earlier scores are dropped")
     run = {"command": command, "start_time": now(), **software(), "hardware": _hardware(plan)}
     scores.content["runs"].append(run)
     start, succeeded = time.perf_counter(), True
@@ -160,7 +161,8 @@ def _score_probe(
         _fail(probe, plan, scores, error)
         return False
     seconds = round(time.perf_counter() - start, 2)
-    scores.put(probe, status="done", seconds=seconds, **hashes, scores=found)
+    searched = {"penalty_patience": PENALTY_PATIENCE} if probe.protocol == "converged" else {}
+    scores.put(probe, status="done", seconds=seconds, **hashes, **searched, scores=found)
     plan.say(f"{_shown(probe, scores)}: {headline} ({seconds:.0f} s)")
     return True
 

@@ -71,16 +71,17 @@ class ScoresFile:
         encoders[key] = dict(described)
         return bool(stale)
 
-    def drop_stale(self, game: str, **hashes: str) -> bool:
-        """Drop a game's scores of other labels or frames, and return whether there were any.
+    def drop_stale(self, game: str, **present: str | int) -> bool:
+        """Drop a game's scores of another origin, and return whether there were any.
 
-        `hashes` are the present `labels_hash` or `frames_hash`; scores without one stay.
+        `present` is today's `labels_hash`, `frames_hash` or `penalty_patience`; scores without one
+        stay.
         """
         kept = [
             entry
             for entry in self.content["cells"]
             if entry["game"] != game
-            or all(entry.get(name) in (None, digest) for name, digest in hashes.items())
+            or all(entry.get(name) in (None, value) for name, value in present.items())
         ]
         dropped = len(kept) < len(self.content["cells"])
         self.content["cells"] = kept

@@ -233,6 +233,12 @@ def f1_by_category(scores: Mapping[str, Any]) -> dict[str, float]:
     return {category: each["f1_weighted"] for category, each in everything.items()}
 
 
+_PROBE_AGAIN = (
+    "Remove the folder `probe` in the older of these runs and call `rl-infonce sweep` again, which "
+    "probes their models anew."
+)
+
+
 def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, Any]]) -> None:
     """Raise unless a cell's features were probed with the game's labels, frames and split."""
     content = _scores(run_dir)
@@ -247,16 +253,17 @@ def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, Any]]) 
                 f"Expected all features on {cell.game} probed with the same variables, got "
                 f"{listed(differing)} ({scores['protocol']}, seed {scores['seed']}) in some of "
                 f"those before {run_dir} or in it, and not in all. Versions of this package "
-                "leave out different variables: probe the features again."
+                f"leave out different variables. {_PROBE_AGAIN}"
             )
         own = {name: str(scores[name]) for name in ("labels_hash", "frames_hash")}
-        for name in ("split_by", "penalty_patience"):
-            own[name] = str(content["settings"].get(name))
+        own["split_by"] = str(content["settings"].get("split_by"))
+        if (patience := scores.get("penalty_patience")) is not None:  # earlier ones do not say it
+            own["penalty_patience"] = str(patience)
         for name, value in own.items():
             first = of_game.setdefault(name, value)
             if value != first:
                 raise ValueError(
                     f"Expected all features on {cell.game} probed with the same {name}, got "
                     f"{value} in {run_dir} and {first} before it. Results of other labels, frames, "
-                    "splits or probes are not merged: probe the features again."
+                    f"splits or probes are not merged. {_PROBE_AGAIN}"
                 )

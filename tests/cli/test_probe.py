@@ -111,7 +111,6 @@ def test_probing_writes_scores_and_table_and_is_not_repeated(
         "labels": "corrected",
         "precision": "fp32",
         "split_by": "game",
-        "penalty_patience": 3,
     }
     assert set(scored) == {(n, 0, "anand2019") for n in ("small.safetensors", "random", "majority")}
     (run,) = found["runs"]
@@ -124,6 +123,7 @@ def test_probing_writes_scores_and_table_and_is_not_repeated(
         assert scores.settings["data"]["min_episode_length"] == 65
         assert "player_score" in scores.not_probed
         assert (cell["labels_hash"], cell["game"]) == (labels_hash("pong"), "pong")
+        assert "penalty_patience" not in cell  # this protocol searches for no penalty
     table = (here / "probes" / "scores.md").read_text("utf-8")
     f1 = scored["small.safetensors", 0, "anand2019"]["scores"]["mean"]["f1_weighted"]
     assert f"| pong | small.safetensors | {f1:.3f} (" in table
@@ -280,7 +280,7 @@ def test_files_of_one_name_in_two_folders_keep_their_scores(
     assert len(content(here)["cells"]) == 4
 
 
-def test_other_labels_replace_the_scores(
+def test_other_labels_or_searches_replace_the_scores(
     here: Path, quick: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = ("--features-of", "random", "--view", "agent", "--protocol", "converged")
@@ -289,9 +289,12 @@ def test_other_labels_replace_the_scores(
     monkeypatch.setattr(scoring_cells, "labels_hash", lambda game, version: f"{game} mended")
     assert "pong: labels have changed" in output_of(*PROBE, *flags)
     assert [cell["labels_hash"] for cell in content(here)["cells"]] == ["pong mended"] * n_cells
-    assert len(quick) == 2
+    monkeypatch.setattr(scoring_cells, "PENALTY_PATIENCE", 9)
+    assert "pong: penalties are searched otherwise" in output_of(*PROBE, *flags)
+    assert [cell["penalty_patience"] for cell in content(here)["cells"]] == [9] * n_cells
+    assert len(quick) == 3
     assert probe(*flags) == 0
-    assert len(quick) == 2
+    assert len(quick) == 3
 
 
 @pytest.mark.thorough

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -224,27 +225,38 @@ def test_what_an_earlier_version_did_not_note_of_a_loss_is_what_it_was_given(
     assert "precision fp32 instead of bf16" in told
 
 
-@pytest.mark.parametrize("name", ["labels_hash", "frames_hash"])
-def test_other_labels_or_frames_are_not_merged(folder: SweepFolder, name: str) -> None:
-    finished(folder, 0)
+@pytest.mark.parametrize("name", ["labels_hash", "frames_hash", "penalty_patience"])
+def test_other_labels_frames_or_searches_are_not_merged(folder: SweepFolder, name: str) -> None:
+    own: dict[str, Any] = {name: "own"}
     about: dict[str, Any] = {name: "other"}
+    finished(folder, 0, **own)
     finished(folder, 1, **about)
     with pytest.raises(ValueError, match=rf"same {name}, got other in .*infonce-0 and"):
         read_results(folder)
 
 
-@pytest.mark.parametrize(("name", "value"), [("split_by", "game"), ("penalty_patience", 3)])
-def test_other_splits_or_searches_are_not_merged(
-    folder: SweepFolder, name: str, value: str | int
-) -> None:
+def test_other_splits_are_not_merged(folder: SweepFolder) -> None:
     finished(folder, 0)
     path = finished(folder, 1) / "probe" / "scores.json"
     content = json.loads(path.read_text())
-    path.write_text(json.dumps({**content, "settings": {**content["settings"], name: value}}))
-    with pytest.raises(
-        ValueError, match=rf"same {name}, got {value} in .*infonce-0 and None before"
-    ):
+    path.write_text(json.dumps({**content, "settings": {**content["settings"], "split_by": "x"}}))
+    with pytest.raises(ValueError, match=r"same split_by, got x in .*infonce-0 and None before"):
         read_results(folder)
+
+
+def test_scores_that_say_nothing_of_their_search_compare_with_any(folder: SweepFolder) -> None:
+    finished(folder, 0)
+    finished(folder, 1, penalty_patience=3)
+    finished(folder, 2)
+    assert len(read_results(folder).runs) == 3
+
+
+def test_a_run_whose_probes_are_removed_is_probed_again(folder: SweepFolder) -> None:
+    probes = finished(folder, 0) / "probe"
+    grid = folder.grid()
+    assert not folder.job(grid.cells()[0], grid).commands
+    shutil.rmtree(probes)
+    assert [words[0] for words in folder.job(grid.cells()[0], grid).commands] == ["probe"]
 
 
 def test_probes_of_other_variables_are_not_merged(folder: SweepFolder) -> None:
