@@ -44,23 +44,32 @@ class RunningNormalizer(nn.Module):
 
     @torch.no_grad()
     def update(self, vectors: Tensor) -> None:
-        """Count vectors [K, n]; those with a number that is not finite, or huge, are left out.
+        """Count vectors [K, n]; of these, numbers that are not finite, or huge, are left out.
 
         Environments say "nothing in sight" by such numbers. Above 1e15 float32 cannot sum squares.
+        An input counts as it does in the rest of the batch, or else as it did before; vectors of
+        which nothing is left do not count.
 
         Chan et al. 1979, eq. 2.1, for mean and variance of a union of two samples.
         """
         check_shape("vectors", vectors, ("K", self.get_buffer("running_mean").shape[0]))
-        if not vectors.abs().sum() < _HUGE:  # a look at each row takes ten times as long
-            vectors = vectors[(vectors.abs() < _HUGE).all(dim=1)]
+        # A look at each number takes ten times as long.
+        is_whole = bool(vectors.abs().sum() < _HUGE)
+        if not is_whole:
+            is_fit = vectors.abs() < _HUGE
+            vectors = torch.where(is_fit, vectors, torch.nan)[is_fit.any(dim=1)]
         if not len(vectors):
             return
         mean, variance = self.get_buffer("running_mean"), self.get_buffer("running_var")
         count = self.get_buffer("running_count")
         total = count + len(vectors)
         new_share = len(vectors) / total
-        own_mean = vectors.mean(dim=0)
-        own_variance = (vectors - own_mean).square().mean(dim=0)  # `var` takes five times as long
+        average = torch.mean if is_whole else torch.nanmean
+        own_mean = average(vectors, dim=0)
+        own_variance = average((vectors - own_mean).square(), dim=0)  # `var`: five times as long
+        if not is_whole:
+            own_mean = torch.where(own_mean.isnan(), mean, own_mean)
+            own_variance = torch.where(own_variance.isnan(), variance, own_variance)
         difference = own_mean - mean
         spread = own_variance + difference.square() * (count / total)
         mean += difference * new_share

@@ -83,16 +83,44 @@ def test_what_comes_out_is_clipped() -> None:
     assert normalizer(torch.tensor([[1e9], [-1e9]])).flatten().tolist() == [10.0, -10.0]
 
 
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf, 1e20, -3e38])
-def test_vectors_that_are_not_finite_or_huge_are_left_out(bad: float) -> None:
+BAD = [torch.nan, torch.inf, -torch.inf, 1e20, -3e38]
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_an_input_that_is_never_finite_spoils_no_other_one(bad: float) -> None:
+    clean, spoilt = RunningNormalizer(2), RunningNormalizer(3)
+    for size in SIZES:
+        vectors = normal(size, 2, seed=size).float() * 300 + 1000
+        clean.update(vectors)
+        spoilt.update(torch.cat([vectors, torch.full((size, 1), bad)], dim=1))
+        spoilt.update(torch.full((4, 3), bad))  # not one that counts
+    assert torch.equal(spoilt.get_buffer("running_count"), clean.get_buffer("running_count"))
+    for name, untouched in (("running_mean", 0.0), ("running_var", 1.0)):
+        found = spoilt.get_buffer(name)
+        torch.testing.assert_close(found[:2], clean.get_buffer(name))
+        assert found[2] == untouched
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("when", [0, 3])
+def test_a_number_that_is_not_finite_or_huge_is_left_out(bad: float, when: int) -> None:
     clean, spoilt = RunningNormalizer(3), RunningNormalizer(3)
-    vectors = normal(20, 3).float()
-    clean.update(torch.cat([vectors[:5], vectors[7:]]))
-    vectors[5, 0] = vectors[6, 2] = bad
-    spoilt.update(vectors)
-    spoilt.update(vectors[5:7])  # not one that counts
-    for name, buffer in clean.named_buffers():
-        assert torch.equal(spoilt.get_buffer(name), buffer)
+    for number in range(6):
+        vectors = normal(64, 3, seed=number).float() + 1000
+        clean.update(vectors)
+        if number == when:
+            vectors[5, 0] = vectors[6, 2] = bad
+        spoilt.update(vectors)
+        if number == when == 0:  # the rest of its own batch stands for it
+            rest = vectors[:, 0][torch.arange(64) != 5].double()
+            mean, variance = (spoilt.get_buffer(f"running_{each}")[0] for each in ("mean", "var"))
+            assert float(mean) == pytest.approx(float(rest.mean()))
+            assert float(variance) == pytest.approx(float(rest.var(unbiased=False)), rel=1e-3)
+    assert float(spoilt.get_buffer("running_count")) == 6 * 64
+    for name in ("running_mean", "running_var"):
+        found, expected = spoilt.get_buffer(name), clean.get_buffer(name)
+        assert torch.equal(found[1], expected[1])
+        torch.testing.assert_close(found, expected, rtol=0.05, atol=0)
 
 
 def test_vectors_of_another_size_are_refused() -> None:
