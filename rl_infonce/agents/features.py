@@ -155,7 +155,7 @@ def count_vectors(
     Call it on the demonstrations before a policy is cloned from them outside of `learn`, where
     nothing is counted: else the first `learn` changes the scale of what the policy has learned to
     read. Nothing else is trained. Networks without an `InfoNCEExtractor` of vectors stay as
-    they are, as do frozen encoders that have counted before.
+    they are, as do frozen encoders that have counted 2,000 vectors.
 
     Example:
         >>> from stable_baselines3 import PPO

@@ -83,8 +83,9 @@ def pixel_encoder(encoder: nn.Module | str | os.PathLike[str]) -> PixelEncoder:
 def freeze_encoder(model: BaseAlgorithm) -> None:
     """Keep RL and InfoNCE from changing the weights of a model's encoders from now on.
 
-    The normalisation of vectors stays also. If it has counted none before, it counts the first
-    batch that is trained on. SB3 does not save this: call the function again after loading a model.
+    The normalisation of vectors stays also, once it has counted 2,000 of them: until then it goes
+    on with each batch that is trained on. SB3 does not save this: call the function again after
+    loading a model.
     """
     for extractor in _extractors(model):
         is_ours = isinstance(extractor, InfoNCEExtractor)

@@ -11,6 +11,9 @@ from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP, short_colu
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
 from rl_infonce.sb3.custom_encoder import MakeNetwork, custom_network
 
+N_COUNTED_FROZEN = 2000
+"""Vectors that a frozen network counts: batches right after a reset are much alike."""
+
 
 class VectorEncoder(nn.Module):
     """Running normalisation `normalizer` and a network `mlp`.
@@ -91,10 +94,12 @@ class VectorEncoder(nn.Module):
     def update_statistics(self, observations: Tensor) -> None:
         """Take note of the vectors [K, n] that the host trains on.
 
-        A frozen network takes note of the first ones alone: its features are to stand still.
+        A frozen network takes note of batches until they are some thousand vectors: its features
+        are to stand still then.
         """
         is_frozen = not any(parameter.requires_grad for parameter in self.mlp.parameters())
-        if not (is_frozen and self.has_statistics):
+        count = self.normalizer.get_buffer("running_count")
+        if not (is_frozen and bool(count >= N_COUNTED_FROZEN)):
             self.normalizer.update(observations)
 
     def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:

@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 import torch
 from sb3_contrib import RecurrentPPO
-from stable_baselines3 import DQN, PPO, SAC, HerReplayBuffer
+from stable_baselines3 import A2C, DQN, PPO, SAC, HerReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
 from rl_infonce.agents import freeze_encoder
-from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP
+from rl_infonce.networks.vectors import CLIP, RunningNormalizer, VectorMLP
 from rl_infonce.objective import ContrastBatch
+from rl_infonce.sb3 import vector_encoder
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_sampling import ObservationBatch, sample_batch
 from tests.further import further, with_further
@@ -370,14 +373,45 @@ def test_zeros_that_pad_sequences_are_no_observations(settings: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("infonce_coef", [0.0, 0.01])
-def test_a_frozen_encoder_of_vectors_normalises_by_its_first_batch(infonce_coef: float) -> None:
+def test_a_frozen_encoder_of_vectors_counts_some_and_stays(
+    infonce_coef: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_encoder, "N_COUNTED_FROZEN", 150)
     model = VECTOR_ALGORITHMS["PPO"](policy_kwargs(infonce_coef=infonce_coef))
     freeze_encoder(model)
     encoder: Any = extractors_of(model)[0].encoder
+    count = encoder.get_buffer("normalizer.running_count")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The encoder is frozen")
-        model.learn(N_STEPS * 2)
-        first = encoder.means.clone()
+        model.learn(N_STEPS * 4)
+        first, n_counted = encoder.means.clone(), float(count)
         assert first.any()
+        assert 150 <= n_counted < 150 + N_STEPS
         model.learn(N_STEPS * 2)
     assert torch.equal(encoder.means, first)
+    assert float(count) == n_counted
+
+
+def test_a_frozen_encoder_knows_more_than_what_follows_the_first_reset() -> None:
+    """A2C trains on 5 steps of each environment, in which a car begins to roll."""
+    env = make_vec_env("MountainCarContinuous-v0", 4, seed=0)
+    model = A2C("MlpPolicy", env, policy_kwargs=policy_kwargs(infonce_coef=0.0), seed=0)
+    freeze_encoder(model)
+    seen = Collecting()
+    model.learn(2100, seen)
+    (extractor,) = extractors_of(model)
+    inputs = extractor.encoder.prepared(torch.from_numpy(np.concatenate(seen.observations)))
+    assert inputs.abs().max() < CLIP
+    assert (inputs.std(dim=0) < 1.5).all()
+
+
+class Collecting(BaseCallback):
+    """Keeps what was observed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observations: list[Any] = []
+
+    def _on_step(self) -> bool:
+        self.observations.append(self.locals["new_obs"].copy())
+        return True
