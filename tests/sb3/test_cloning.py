@@ -74,19 +74,25 @@ def test_looks_at_the_policy_are_not_told() -> None:
     assert asking.grad is not None
 
 
-def change_in_first_learn(*, count: bool) -> float:
-    """Return how far the first `learn` moves features of a baseline that cannot train."""
+def change_in_first_learn(n_rows: int, n_epochs: int = 1) -> float:
+    """Return how far a rollout of 64 rows moves features of a baseline that cannot train."""
     model = new_ppo(infonce_coef=0.0, learning_rate=0.0)
-    if count:
-        count_vectors(model, np.tile(RAW.numpy(), (32, 1)))
+    model.n_epochs = n_epochs
+    if n_rows:
+        count_vectors(model, np.resize(RAW.numpy(), (n_rows, 5)))
     (extractor,) = extractors_of(model)
     before = extractor(RAW.clone().requires_grad_()).detach()
     model.learn(64)
+    count = extractor.get_submodule("normalizer").get_buffer("running_count")
+    assert float(count) == n_rows + 64 * n_epochs
     return float((extractor(RAW).detach() - before)[:, 5:].abs().mean())
 
 
-def test_without_the_loss_features_of_counted_demonstrations_stay() -> None:
-    assert change_in_first_learn(count=True) < 0.3 * change_in_first_learn(count=False)
+def test_without_the_loss_rollouts_change_features_of_few_demonstrations_only() -> None:
+    uncounted, few, many = (change_in_first_learn(n_rows) for n_rows in (0, 64, 2048))
+    assert many < 0.3 * uncounted
+    assert many < 0.3 * few
+    assert few < change_in_first_learn(64, n_epochs=4)
 
 
 def test_an_isolated_encoder_without_a_model_does_not_train_and_says_so() -> None:
