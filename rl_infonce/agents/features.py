@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from rl_infonce.device import seeded_on_cpu
 from rl_infonce.probing.features import evaluating
 from rl_infonce.sb3.batch_encoding import preprocess
 from rl_infonce.sb3.extractor import InfoNCEExtractor
+from rl_infonce.sb3.spaces import is_vector
 
 FeatureFunction = Callable[[Tensor], Tensor]
 """Observations [B, ...] on any device -> features [B, D] on the model's device."""
@@ -96,7 +97,7 @@ def feature_function(
     def features(observations: Tensor) -> Tensor:
         policy = model if isinstance(model, BasePolicy) else model.policy
         network = acting_network(policy)
-        _check_shape("observations", observations, network)
+        _check_shape("observations", observations, network.observation_space)
         extractor = acting_extractor(policy)
         with evaluating(extractor), torch.no_grad():
             encoded: Tensor = extractor(network_inputs(network, observations, vec_normalize))
@@ -146,7 +147,7 @@ def fitted_normalizer(
 
 def count_vectors(
     model: BaseAlgorithm | BasePolicy,
-    vectors: npt.NDArray[Any],
+    vectors: npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]],
     *,
     vec_normalize: VecNormalize | None = None,
 ) -> None:
@@ -167,22 +168,53 @@ def count_vectors(
 
     Args:
         model: An algorithm or its policy.
-        vectors: [K, n] observations as the environment gives them, K >= 1.
+        vectors: [K, n] observations as the environment gives them, K >= 1; where these are
+            dictionaries, a mapping from each entry to its [K, ...].
         vec_normalize: Its statistics normalise the vectors; None takes the algorithm's own.
 
     Raises:
-        ValueError: If the vectors have another shape than the model's observations, or the model
-            observes dictionaries.
+        ValueError: If the vectors have another shape, or other entries, than the model's
+            observations.
     """
     policy = model if isinstance(model, BasePolicy) else model.policy
     if vec_normalize is None and isinstance(model, BaseAlgorithm):
         vec_normalize = model.get_vec_normalize_env()
-    network, raw = acting_network(policy), torch.as_tensor(vectors)
-    _check_shape("vectors", raw, network)
-    inputs = network_inputs(network, raw, vec_normalize)
+    inputs = _inputs_by_key(acting_network(policy), vectors, vec_normalize)
     for module in policy.modules():
-        if isinstance(module, InfoNCEExtractor):
-            module.encoder.update_statistics(inputs)
+        if isinstance(module, InfoNCEExtractor) and module.observation_key in inputs:
+            module.encoder.update_statistics(inputs[module.observation_key])
+
+
+def _inputs_by_key(
+    network: BaseModel,
+    vectors: npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]],
+    vec_normalize: VecNormalize | None,
+) -> dict[str | None, Tensor]:
+    """Return vectors as a network encodes them, by the `observation_key` of their encoders."""
+    space = network.observation_space
+    wanted = sorted(space.spaces) if isinstance(space, spaces.Dict) else None
+    given = sorted(vectors) if isinstance(vectors, Mapping) else None
+    if given != wanted:
+        forms = [
+            f"a mapping of {keys}" if keys is not None else "an array" for keys in (wanted, given)
+        ]
+        raise ValueError(
+            f"Expected `vectors` to be {forms[0]}, as the model observes {space}, got {forms[1]}."
+        )
+    if not (isinstance(space, spaces.Dict) and isinstance(vectors, Mapping)):
+        raw = torch.as_tensor(vectors)
+        _check_shape("vectors", raw, space)
+        return {None: network_inputs(network, raw, vec_normalize)}
+    entries = {key: space[key] for key in space.spaces if is_vector(space[key])}
+    for key, own in entries.items():
+        _check_shape(f"vectors[{key!r}]", torch.as_tensor(vectors[key]), own)
+    seen: Any = vectors
+    if vec_normalize is not None and vec_normalize.norm_obs:
+        seen = vec_normalize.normalize_obs(dict(vectors))
+    return {
+        key: preprocess(torch.as_tensor(seen[key]).to(network.device), own)
+        for key, own in entries.items()
+    }
 
 
 def check_observes(
@@ -224,12 +256,10 @@ def check_observes(
         )
 
 
-def _check_shape(name: str, observations: Tensor, network: BaseModel) -> None:
-    shape = network.observation_space.shape
+def _check_shape(name: str, observations: Tensor, space: spaces.Space[Any]) -> None:
+    shape = space.shape
     if shape is None:
-        raise ValueError(
-            f"Expected a model that observes one image or vector, got {network.observation_space}."
-        )
+        raise ValueError(f"Expected a model that observes one image or vector, got {space}.")
     if tuple(observations.shape[1:]) != shape:
         raise ValueError(
             f"Expected `{name}` of shape [B, *{shape}], got {tuple(observations.shape)}."

@@ -9,10 +9,12 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.vec_env import VecNormalize
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.agents import count_vectors
 from tests.sb3.fakes import StampedVectorEnv, stamped_vec_env
+from tests.sb3.test_combined import TwoSensors, build, kwargs_of
 from tests.sb3.worlds import VECTOR_ALGORITHMS, extractors_of, policy_kwargs, streams
 
 WARNING = "before the encoder has counted any vectors"
@@ -117,3 +119,33 @@ def test_every_network_counts(infonce_coef: float) -> None:
         torch.testing.assert_close(extractor.encoder.means, RAW.mean(dim=0))
     with pytest.raises(ValueError, match=r"`vectors` of shape \[B, \*\(5,\)\], got \(64, 4\)"):
         count_vectors(model, RAW[:, :4].numpy())
+
+
+@pytest.mark.parametrize("normalizes", [False, True])
+def test_each_vector_of_a_dictionary_is_counted_by_its_own_encoder(normalizes: bool) -> None:
+    model = build("PPO", TwoSensors, kwargs_of(isolated=True), kind=StampedVectorEnv)
+    raw = RAW.numpy()
+    vectors = {"joints": raw, "twice": 2 * raw, "gear": np.full(len(raw), 3)}
+    around: Any = None
+    if normalizes:
+        env: Any = model.get_env()
+        around = VecNormalize(env, norm_obs_keys=["joints"])
+        around.obs_rms["joints"].mean += 1
+    count_vectors(model, vectors, vec_normalize=around)
+    extractors: Any = model.policy.features_extractor.extractors
+    seen = (RAW - 1).clamp(-10, 10) if normalizes else RAW
+    torch.testing.assert_close(extractors["joints"].encoder.means, seen.mean(dim=0))
+    torch.testing.assert_close(extractors["twice"].encoder.means, 2 * RAW.mean(dim=0))
+
+
+def test_vectors_of_another_form_than_the_observations_are_refused() -> None:
+    model = build("PPO", TwoSensors, kwargs_of(isolated=True), kind=StampedVectorEnv)
+    raw = RAW.numpy()
+    with pytest.raises(ValueError, match=r"`vectors` to be a mapping of .*'twice'.* got an array"):
+        count_vectors(model, raw)
+    with pytest.raises(ValueError, match=r"got a mapping of \['joints'\]"):
+        count_vectors(model, {"joints": raw})
+    with pytest.raises(ValueError, match=r"`vectors\['twice'\]` of shape .* got \(64, 4\)"):
+        count_vectors(model, {"joints": raw, "twice": raw[:, :4], "gear": np.zeros(64, int)})
+    with pytest.raises(ValueError, match=r"`vectors` to be an array, .* got a mapping of \['x'\]"):
+        count_vectors(new_ppo(), {"x": raw})
