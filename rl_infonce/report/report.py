@@ -35,6 +35,10 @@ _SURVIVORS = (
     "Runs that failed are in no table. Where its own settings made an arm fail, what is left of it "
     "looks better than it is."
 )
+_UNPROBED = (
+    "Features that could not be probed are in no table. Where an arm's own settings made them "
+    "collapse, what is left of it looks better than it is."
+)
 _OF_GAMES = ", in the rows over all games. The rows of single games and the other tables "
 _OF_ONE_GAME = ". The other tables "
 
@@ -138,6 +142,7 @@ def _summary(
     games = sorted({run.game for run in runs})
     absent = [f"Missing: {'; '.join(missing)}."] if missing else []
     absent += [_SURVIVORS] if any(" (failed" in each for each in missing) else []
+    absent += [_UNPROBED] if any(" could not be probed" in each for each in missing) else []
     absent += [f"Begun, but not in this grid: {'; '.join(not_planned)}."] if not_planned else []
     if not runs:
         return [_NO_ARMS, *absent]

@@ -21,8 +21,6 @@ from rl_infonce.sweeps.progress import CellState, cell_state
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from rl_infonce.training.session_record import differing_settings, noted_loss
 
-_WORDS = {"trained": "trained; its return counts, its features are not probed yet"}
-
 
 class SweepResults(NamedTuple):
     """The finished runs of a sweep, and the names of the others with how far they have come.
@@ -65,8 +63,7 @@ def read_results(
         if state.status == "done":
             _check_probes(cell, run_dir, probed)
         else:
-            why = f": {state.reason}" if state.reason else ""
-            missing.append(f"{cell.name} ({_WORDS.get(state.status, state.status)}{why})")
+            missing.append(f"{cell.name} ({_unfinished(state, run_dir, grid.probes(cell))})")
     others += _of_other_versions(runs)
     if others and not mixed_versions:
         raise ValueError(
@@ -77,6 +74,23 @@ def read_results(
     names = {cell.name for cell in grid.cells()}
     not_planned = [name for name in folder.begun() if name not in names and "-trial_" not in name]
     return SweepResults(grid, in_order, missing, others, not_planned)
+
+
+def _unfinished(state: CellState, run_dir: Path, wanted: set[tuple[str, int]]) -> str:
+    """Return in words how far a cell has come, and why not further."""
+    if state.status != "trained":
+        return state.status + (f": {state.reason}" if state.reason else "")
+    about = "trained; its return counts, its features"
+    try:
+        content = _scores(run_dir)
+    except (ValueError, OSError):
+        content = _UNPROBED
+    for entry in content["cells"]:
+        is_of_file = content["encoders"][entry["encoder"]]["kind"] == "file"
+        is_wanted = (entry["protocol"], entry["seed"]) in wanted
+        if is_of_file and is_wanted and entry["status"] == "failed":
+            return f"{about} could not be probed: {entry['error']}"
+    return f"{about} are not probed yet"
 
 
 def _of_other_versions(runs: Mapping[str, Run]) -> list[str]:

@@ -14,8 +14,10 @@ import pytest
 from rl_infonce.cli import main, make_parser
 from rl_infonce.files import durable
 from rl_infonce.runs.run_directory import new_record, read_record, write_record
+from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
 from rl_infonce.sweeps.results import _of_other_losses, read_results
 from rl_infonce.sweeps.sweep_folder import SweepFolder
+from tests.attacks.formats import SCORES_SETTINGS
 from tests.cli.running import refusal
 from tests.full_disk import no_room
 from tests.sweeps.finished_cells import finished
@@ -103,6 +105,29 @@ def test_a_trained_cell_is_named_and_its_features_are_left_out(folder: SweepFold
     assert results.missing[0] == (
         "breakout-ppo-baseline-0 (trained; its return counts, its features are not probed yet)"
     )
+
+
+def test_features_that_cannot_be_probed_are_named_with_the_reason(
+    folder: SweepFolder, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    for index in (0, 2, 3):
+        finished(folder, index)
+    file = ScoresFile(finished(folder, 1) / "probe", SCORES_SETTINGS)
+    error = "ValueError: Expected `features` to vary. The encoder has collapsed."
+    file.put(ProbeKey("breakout", "m", 0, "converged"), status="failed", error=error)
+    results = read_results(folder)
+    assert len(results.runs) == 4
+    assert results.missing == [
+        "breakout-ppo-infonce-0 (trained; its return counts, its features could not be probed: "
+        f"{error})"
+    ]
+    assert main(["report", str(folder.path), "-o", str(tmp_path / "out")]) == 0
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "Where an arm's own settings made them collapse, what is left of it looks" in report
+    file.replace_encoder("n", file.content["encoders"]["m"])
+    file.write()
+    assert read_results(folder).missing[0].endswith("its features are not probed yet)")
 
 
 def test_a_grid_edited_in_its_folder_is_not_reported(folder: SweepFolder) -> None:
