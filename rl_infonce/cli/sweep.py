@@ -305,6 +305,6 @@ def _outcome(trial: TrialEnd) -> str:
     """Return a trial's value, or why it has none, from how its cells ended."""
     if trial.value is not None:
         return f"{trial.value:+.4f}"
-    if trial.statuses == {"done"}:
+    if trial.statuses and trial.statuses <= {"done", "trained"}:
         return "no value, as no episode ended in time in one of its runs (raise n_timesteps),"
     return "failed"

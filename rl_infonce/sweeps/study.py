@@ -129,8 +129,8 @@ def _asked(
 def _has_failed(folder: SweepFolder, grid: Grid) -> bool:
     """Return whether a trial without a value would have none the next time either.
 
-    Every cell has ended by itself, and one says that it failed or was refused before it began, or
-    all are done without a score.
+    Every cell has ended by itself: it is trained, though without a score, says that it failed, or
+    was refused before it began.
     """
     states = folder.states(grid)
     if any(state.reason for state in states.values()):  # what cannot be read says nothing
@@ -140,7 +140,7 @@ def _has_failed(folder: SweepFolder, grid: Grid) -> bool:
         status = states[cell.name].status
         was_refused = status == "missing" and folder.run_dir(cell).is_dir()  # it left no record
         found.add("failed" if was_refused else status)
-    return found == {"done"} or ("failed" in found and found <= {"done", "trained", "failed"})
+    return found <= {"done", "trained", "failed"}
 
 
 def best_trial(folder: SweepFolder) -> tuple[str, Settings, float] | None:
@@ -292,12 +292,11 @@ def _name(number: int) -> str:
 def trial_value(folder: SweepFolder, grid: Grid, scales: Scales | None) -> float | None:
     """Return the mean over games of the mean return of a trial's runs; None if one is missing.
 
-    The trial is the only arm of the grid. The scales map games to the scores that become 0 and 1;
+    The trial is the only arm of the grid, and a run counts whether or not its features could be
+    probed. The scales map games to the scores that become 0 and 1;
     None takes returns as they are.
     """
     results = read_results(folder, grid, mixed_versions=True)  # unless asked, `train` refuses them
-    if results.missing:
-        return None
     values = []
     for algo in grid.algos:
         found = scores_by_arm(results.runs, algo, _search(grid)["measure"])

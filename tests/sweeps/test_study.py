@@ -133,6 +133,17 @@ def test_a_trial_that_failed_by_itself_is_not_repeated(folder: SweepFolder, stat
     assert best[0] != "trial_001"
 
 
+@pytest.mark.parametrize("has_episodes", [True, False])
+def test_a_trial_ends_though_its_features_cannot_be_probed(
+    folder: SweepFolder, has_episodes: bool
+) -> None:
+    own = short_grid(1, probe={"n_frames": 10})
+    trainer = Trainer(folder, fail_at=99 if has_episodes else 1)
+    ((_, _, value),) = run_study(folder, own, trainer, None)
+    assert (value is not None) == has_episodes
+    assert not list(run_study(folder, own, Trainer(folder), None)), "it has ended"
+
+
 def test_a_trial_whose_files_cannot_be_read_is_tried_again(folder: SweepFolder) -> None:
     class Damaging(Trainer):
         def __call__(self, grid: Grid) -> bool:
