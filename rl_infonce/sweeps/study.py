@@ -39,9 +39,9 @@ def run_study(
     The study is a journal in the folder, which this process holds: trials that were killed or
     interrupted go on first, with the checkpoints of their cells. One that failed by itself, for
     instance because a learning rate diverged, is noted as failed and not repeated; it counts as one
-    of `n_trials`. One with the settings of an earlier one has its value and is not trained, as
-    the same seeds would return the same. `train` trains the cells of a grid that are not done, and
-    returns whether to go on. For the scales see `trial_value`.
+    of `n_trials`. One with the settings of an earlier one has its value, or has failed as it did,
+    and is not trained, as the same seeds would return the same. `train` trains the cells of a grid
+    that are not done, and returns whether to go on. For the scales see `trial_value`.
     """
     optuna = _optuna()
     search = _search(grid)
@@ -59,16 +59,19 @@ def run_study(
     for _ in range(search["n_trials"] - len(ended)):
         number, parameters = begun.pop(0) if begun else _asked(study, search["search"], folder)
         name, settings = _name(number), _settings_of(parameters)
-        value = _known_value(study, parameters, state)
-        if value is None:
+        known = _known(study, parameters, grid, folder, state)
+        if known is None:
             own = replace(grid, settings={name: settings})
             folder.note_cells(own)
             if not train(own):
                 return
             value = trial_value(folder, own, scales)
+            has_failed = value is None and _has_failed(folder, own)
+        else:
+            value, has_failed = known.value, known.value is None
         if value is not None:
             study.tell(number, value)
-        elif _has_failed(folder, own):  # any other stays begun, and is tried again next time
+        elif has_failed:  # any other stays begun, and is tried again next time
             study.tell(number, state=state.FAIL)
         yield name, settings, value
 
@@ -89,10 +92,20 @@ def check_study(folder: SweepFolder, grid: Grid) -> None:
             _check_trainings(study, grid, folder)
 
 
-def _known_value(study: Any, parameters: Mapping[str, Any], state: Any) -> float | None:
-    """Return the value of an earlier trial with the same parameters; None without one."""
-    done = study.get_trials(deepcopy=False, states=[state.COMPLETE])
-    return next((trial.value for trial in done if trial.params == parameters), None)
+def _known(
+    study: Any, parameters: Mapping[str, Any], grid: Grid, folder: SweepFolder, state: Any
+) -> Any:
+    """Return a trial with the same parameters that has a value or cells that failed, or None."""
+    for trial in study.get_trials(deepcopy=False, states=[state.COMPLETE, state.FAIL]):
+        has_ended = trial.state == state.COMPLETE or _has_cells(trial.number, grid, folder)
+        if has_ended and trial.params == parameters:
+            return trial
+    return None
+
+
+def _has_cells(number: int, grid: Grid, folder: SweepFolder) -> bool:
+    own = replace(grid, settings={_name(number): {}})
+    return any(folder.run_dir(cell).is_dir() for cell in own.cells())
 
 
 def _begun(
@@ -101,9 +114,8 @@ def _begun(
     """Return number and parameters of the trials that go on."""
     found, search = [], _search(grid)["search"]
     for trial in study.get_trials(deepcopy=False, states=[state.RUNNING]):
-        own = replace(grid, settings={_name(trial.number): {}})
         # The grid may search for more by now than when the trial's cells were begun.
-        has_cells = any(folder.run_dir(cell).is_dir() for cell in own.cells())
+        has_cells = _has_cells(trial.number, grid, folder)
         if has_cells or search.keys() <= trial.params.keys():
             found.append((trial.number, dict(trial.params)))
         else:  # it was killed while Optuna chose its parameters

@@ -19,7 +19,7 @@ Watch = Callable[[Generator[CellEnd, None, None], Grid], Mapping[str, int]]
 class TrialEnd(NamedTuple):
     """A trial that ended, with what the study maximises and how far its cells have come.
 
-    It has no cells if it has the value of an earlier one.
+    It has no cells if it ended as an earlier one with its settings did.
     """
 
     name: str
@@ -32,8 +32,9 @@ class StudyRun:
     """A search in the folder of a sweep.
 
     `watch` receives the cells of each trial as they end, with their grid, and returns their exit
-    codes. `n_failed` counts trials without a value; `is_stopped` says whether a signal stopped a
-    cell, and `is_hopeless` whether the search stopped because the first trials all failed.
+    codes. `n_failed` counts trials that were trained and have no value; `is_stopped` says whether a
+    signal stopped a cell, and `is_hopeless` whether the search stopped because the first trials all
+    failed.
     """
 
     def __init__(self, sweep: SweepRun, watch: Watch) -> None:
@@ -61,7 +62,7 @@ class StudyRun:
 
         for name, settings, value in run_study(folder, sweep.grid, train, self._scales):
             yield TrialEnd(name, settings, value, statuses.get(name, frozenset()))
-            self.n_failed += value is None
+            self.n_failed += value is None and name in statuses
             if self.n_failed == _FAILED_AT_FIRST and self.best() is None:
                 self.is_hopeless = True
                 return

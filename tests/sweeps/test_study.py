@@ -282,6 +282,38 @@ def test_a_trial_with_the_settings_of_an_earlier_one_has_its_value(folder: Sweep
     assert len({(settings["infonce_coef"], value) for _, settings, value in found}) <= 2
 
 
+def test_settings_that_failed_are_not_trained_again(folder: SweepFolder) -> None:
+    class Diverging(Trainer):
+        def __call__(self, grid: Grid) -> bool:
+            has_diverged = grid.cells()[0].settings["infonce_coef"] == 1.0
+            self.fail_at = len(self.settings) + 1 if has_diverged else 99
+            return super().__call__(grid)
+
+    train = Diverging(folder, status="failed")
+    search = {"infonce_coef": {"choices": [0.0, 1.0]}, "n_pairs": {"choices": [8]}}
+    own = short_grid(8, study={"search": search})
+    found = list(run_study(folder, own, train, None))
+    coefs = [settings["infonce_coef"] for _, settings, _ in found]
+    assert [value is None for _, _, value in found] == [coef == 1.0 for coef in coefs]
+    assert coefs.count(1.0) > 1
+    assert [settings["infonce_coef"] for settings in train.settings].count(1.0) == 1
+    assert not list(run_study(folder, own, train, None)), "each was one of the trials"
+
+
+def test_settings_that_failed_once_are_no_fault_of_the_machine(folder: SweepFolder) -> None:
+    own = short_grid(5, study={"search": {"n_pairs": {"choices": [8]}}})
+
+    def fail(_ends: object, grid: Grid) -> dict[str, int]:
+        (cell,) = grid.cells()
+        folder.run_dir(cell).mkdir(parents=True)
+        return {cell.name: 1}
+
+    sweep = SimpleNamespace(grid=own, folder=folder, train=lambda own: own)
+    study = StudyRun(cast(SweepRun, sweep), fail)
+    assert [trial.value for trial in study.trials()] == [None] * 5
+    assert (study.n_failed, study.is_hopeless, study.code) == (1, False, 1)
+
+
 def test_the_sampler_is_seeded_with_the_grid(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     found = []
