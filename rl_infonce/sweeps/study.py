@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -56,7 +57,8 @@ def run_study(
     state = optuna.trial.TrialState
     begun = _begun(study, grid, folder, state)
     ended = study.get_trials(deepcopy=False, states=[state.COMPLETE, state.FAIL])
-    for _ in range(search["n_trials"] - len(ended)):
+    n_ended = sum(each.state == state.COMPLETE or _is_made(each, grid, folder) for each in ended)
+    for _ in range(search["n_trials"] - n_ended):
         number, parameters = begun.pop(0) if begun else _asked(study, search["search"], folder)
         name, settings = _name(number), _settings_of(parameters)
         known = _known(study, parameters, grid, folder, state)
@@ -108,17 +110,24 @@ def _has_cells(number: int, grid: Grid, folder: SweepFolder) -> bool:
     return any(folder.run_dir(cell).is_dir() for cell in own.cells())
 
 
+def _is_made(trial: Any, grid: Grid, folder: SweepFolder) -> bool:
+    """Return whether Optuna chose all parameters of a trial, and was not killed before or refused.
+
+    The grid may search for more by now than when the trial's cells were begun.
+    """
+    is_whole = _search(grid)["search"].keys() <= trial.params.keys()
+    return is_whole or _has_cells(trial.number, grid, folder)
+
+
 def _begun(
     study: Any, grid: Grid, folder: SweepFolder, state: Any
 ) -> list[tuple[int, dict[str, Any]]]:
     """Return number and parameters of the trials that go on."""
-    found, search = [], _search(grid)["search"]
+    found = []
     for trial in study.get_trials(deepcopy=False, states=[state.RUNNING]):
-        # The grid may search for more by now than when the trial's cells were begun.
-        has_cells = _has_cells(trial.number, grid, folder)
-        if has_cells or search.keys() <= trial.params.keys():
+        if _is_made(trial, grid, folder):
             found.append((trial.number, dict(trial.params)))
-        else:  # it was killed while Optuna chose its parameters
+        else:
             study.tell(trial.number, state=state.FAIL)
     return found
 
@@ -286,6 +295,8 @@ def trials_grid(grid: Grid, begun: Mapping[str, Settings]) -> Grid:
         for name, spec in search["search"].items()
     }
     names = [_name(number) for number in range(search["n_trials"])]
+    # Numbers of trials that were refused, or killed before they were made, are not used again.
+    names += [arm for name in begun for arm in re.findall(r"-(trial_\d+)-\d+$", name)]
     planned = replace(grid, settings=dict.fromkeys(names, _settings_of(first)))
     own: dict[str, dict[str, Any]] = {}
     for cell in planned.cells():
