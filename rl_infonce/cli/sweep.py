@@ -306,5 +306,8 @@ def _outcome(trial: TrialEnd) -> str:
     if trial.value is not None:
         return f"{trial.value:+.4f}"
     if trial.statuses and trial.statuses <= {"done", "trained"}:
-        return "no value, as no episode ended in time in one of its runs (raise n_timesteps),"
+        return (
+            "no value, as in one of its runs no episode ended in time (raise n_timesteps) or a "
+            "return is not finite,"
+        )
     return "failed"

@@ -110,7 +110,7 @@ def _checked_episodes(
     if (np.diff(ended) < 0).any():
         raise ValueError("Expected `steps` that never fall, got unsorted ones. Sort the episodes.")
     if not np.isfinite(values).all():
-        raise ValueError("Expected finite `returns`, got NaN or infinity.")
+        raise ValueError("Expected finite `returns`, got NaN or infinity. Leave the run out.")
     check_count("n_steps", n_steps)
     check_count("n_steps_done", n_steps_done)
     if n_steps_done < n_steps:

@@ -158,7 +158,7 @@ def _run(
         )
     episodes = _columns(run_dir / "episodes.csv", ("return",))
     steps, returns = episodes.get("return", ([], []))
-    progress = _columns(run_dir / "progress.csv", LOGGED)
+    progress = _columns(run_dir / "progress.csv", LOGGED, only_finite=True)
     probed = _scores(run_dir) if state.status == "done" else _UNPROBED
     return Run(
         game=cell.game,
@@ -186,13 +186,15 @@ def _run(
     )
 
 
-def _columns(path: Path, names: Iterable[str]) -> dict[str, tuple[list[int], list[float]]]:
-    """Return the steps and finite numbers of those columns that a table has."""
+def _columns(
+    path: Path, names: Iterable[str], *, only_finite: bool = False
+) -> dict[str, tuple[list[int], list[float]]]:
+    """Return the steps and numbers of those columns that a table has."""
     found: dict[str, tuple[list[int], list[float]]] = {}
     for row in read_rows(path):
         for name in names:
             try:
-                if row.get(name) and math.isfinite(value := float(row[name])):
+                if row.get(name) and (math.isfinite(value := float(row[name])) or not only_finite):
                     steps, values = found.setdefault(name, ([], []))
                     steps.append(int(row[STEP]))
                     values.append(value)

@@ -315,11 +315,13 @@ def _name(number: int) -> str:
 def trial_value(folder: SweepFolder, grid: Grid, scales: Scales | None) -> float | None:
     """Return the mean over games of the mean return of a trial's runs; None if one is missing.
 
-    The trial is the only arm of the grid, and a run counts whether or not its features could be
-    probed. The scales map games to the scores that become 0 and 1;
-    None takes returns as they are.
+    None also if a return is no finite number. The trial is the only arm of the grid, and a run
+    counts whether or not its features could be probed. The scales map games to the scores that
+    become 0 and 1; None takes returns as they are.
     """
     results = read_results(folder, grid, mixed_versions=True)  # unless asked, `train` refuses them
+    if not all(np.isfinite(run.returns).all() for run in results.runs):
+        return None
     values = []
     for algo in grid.algos:
         found = scores_by_arm(results.runs, algo, _search(grid)["measure"])

@@ -404,7 +404,7 @@ def test_a_trial_in_which_no_episode_ended_says_so(tmp_path: Path, engine: FakeE
     study = {"n_trials": 1, "search": {"n_pairs": {"choices": [8]}}}
     words = small(tmp_path, "--optimize", "--force", study=study)
     said = output_of("sweep", *words, code=1)
-    assert "trial_000: no value, as no episode ended in time in one of its runs (raise" in said
+    assert "trial_000: no value, as in one of its runs no episode ended in time (raise" in said
     foreign = tmp_path / "other" / "cells" / "breakout-ppo-trial_000-0"
     foreign.mkdir(parents=True)
     write_record(foreign, new_record({"n_envs": 7}, 0))

@@ -77,6 +77,18 @@ def test_a_finished_run_without_its_episodes_is_named(folder: SweepFolder) -> No
         read_results(folder)
 
 
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_return_that_is_no_number_is_named(
+    folder: SweepFolder, tmp_path: Path, value: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    finished(folder, 0)
+    with (finished(folder, 1) / "episodes.csv").open("a") as file:
+        file.write(f"130,1,{value}\n")
+    said = refusal("report", str(folder.path), "-o", str(tmp_path / "out"))
+    assert "breakout, ppo, infonce, seed 0: Expected finite `returns`, got NaN or inf" in said
+
+
 def test_arms_keep_the_grids_order_whatever_is_missing(tmp_path: Path) -> None:
     arms = ["low", "mid", "high"]
     own = {arm: {"infonce_coef": 0.1 * i} for i, arm in enumerate(arms)}

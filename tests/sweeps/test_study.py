@@ -120,6 +120,19 @@ def test_a_trial_that_was_killed_is_tried_again(folder: SweepFolder, status: str
     assert not list(run_study(folder, grid(), Trainer(folder), None))
 
 
+def test_a_trial_with_a_return_that_is_no_number_has_failed(folder: SweepFolder) -> None:
+    class Diverging(Trainer):
+        def __call__(self, grid: Grid) -> bool:
+            goes_on = super().__call__(grid)
+            with (self.folder.run_dir(grid.cells()[0]) / "episodes.csv").open("a") as file:
+                file.write(f"{grid.n_timesteps},nan\n")
+            return goes_on
+
+    ((_, _, value),) = run_study(folder, short_grid(1), Diverging(folder), None)
+    assert value is None
+    assert not list(run_study(folder, short_grid(1), Trainer(folder), None)), "it has failed"
+
+
 @pytest.mark.parametrize("status", ["failed", "done"])
 def test_a_trial_that_failed_by_itself_is_not_repeated(folder: SweepFolder, status: str) -> None:
     failing = Trainer(folder, stop_at=4, fail_at=2, status=status)
