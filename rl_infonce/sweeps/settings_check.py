@@ -187,6 +187,12 @@ def probe_problems(
             "Expected [probe] with `games` alone, as labels are read from the RAM of Atari games, "
             f"got `envs` {', '.join(envs)}. Give them a grid of their own."
         )
+    if "ridge" in probe.get("protocol", ()):
+        yield (
+            "Expected `probe.protocol` other than 'ridge', whose errors in pixels have no place in "
+            "a report, got it. Run `rl-infonce probe --game GAME --features-of CELL --protocol "
+            "ridge` on the folders of the cells."
+        )
     frames = {"n_frames": probe.get("n_frames"), "seed": probe.get("data_seed"), "policy": None}
     yield from complaints("[probe]", find_frames, (), None, "agent", **frames)
     labels = probe.get("labels", LABELS)

@@ -220,6 +220,10 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
             "without `isolated = true`, got baseline, inf",
         ),
         ({"probe": {}, "arms": ["a"], "arm": {"a": {"isolated": True}}}, "= true`, got a: the pol"),
+        (
+            {"probe": {"protocol": ["converged", "ridge"]}},
+            "other than 'ridge',.* no place in a report.*--features-of CELL --protocol ridge",
+        ),
         ({"probe": {}, "games": ["pong", "atlantis"]}, "with RAM labels .*got 'atlantis'"),
     ],
 )
