@@ -35,9 +35,12 @@ def shows_images(labelled: LabelledObservations) -> bool:
 def thumbnails(observations: Any, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Return the latest frame of each row, [B, H, W] uint8: the last channel of a stack.
 
-    Floats are stretched from their own range to 0..255.
+    Three channels are taken for colours, whose mean it is. Floats are stretched from their own
+    range to 0..255.
     """
-    frames: npt.NDArray[Any] = np.asarray(observations[rows])[:, -1]
+    images: npt.NDArray[Any] = np.asarray(observations[rows])
+    has_colours = images.shape[1] == 3
+    frames = images.mean(axis=1).astype(images.dtype) if has_colours else images[:, -1]
     if frames.dtype == np.uint8:
         return frames
     lowest, width = frames.min(), np.ptp(frames)

@@ -39,8 +39,18 @@ def test_rings_are_drawn_around_pongs_ball(tmp_path: Path) -> None:
 
 
 def test_thumbnails_are_the_latest_frames() -> None:
-    stacks = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, 3, 4, 4)
-    np.testing.assert_array_equal(thumbnails(stacks, np.array([1])), stacks[1:, 2])
+    stacks = np.arange(2 * 4 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4, 4)
+    np.testing.assert_array_equal(thumbnails(stacks, np.array([1])), stacks[1:, 3])
+
+
+def test_thumbnails_of_colours_are_their_mean() -> None:
+    red = np.zeros((2, 3, 4, 4), np.uint8)
+    red[1, 0, 2] = 255
+    found = thumbnails(red, np.array([1]))
+    np.testing.assert_array_equal(found, red[1:, 0] // 3)
+    assert found.dtype == np.uint8
+    grays = thumbnails(red / 255, np.array([1]))
+    np.testing.assert_array_equal(grays, red[1:, 0])
 
 
 def test_thumbnails_of_float_images_use_all_grays() -> None:
