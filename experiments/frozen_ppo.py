@@ -236,7 +236,7 @@ def read_runs(output: Path) -> Runs:
 
     Raises:
         ValueError: If they differ in steps, or the two arms of a game and seed that have an encoder
-            in it.
+            in it, or two are of one run.
     """
     contents = [json.loads(path.read_text()) for path in sorted(output.glob("*.json"))]
     steps = {each["n_steps"] for each in contents}
@@ -250,7 +250,16 @@ def read_runs(output: Path) -> Runs:
             f"game and seed, got {sorted(steps)} and {encoders}. Keep the runs of another table in "
             "another folder."
         )
-    return {(each["game"], each["arm"], each["seed"]): each for each in contents}
+    runs: dict[tuple[str, str, int], Mapping[str, Any]] = {}
+    for each in contents:
+        run = (each["game"], each["arm"], each["seed"])
+        if run in runs:
+            raise ValueError(
+                f"Expected {output} to hold one file of each run, got two of "
+                f"{', '.join(map(str, run))}. Keep one of them in another folder."
+            )
+        runs[run] = each
+    return runs
 
 
 def scored(runs: Runs, measure: str) -> dict[str, dict[str, dict[int, float]]]:

@@ -130,6 +130,13 @@ def test_runs_that_cannot_be_compared_share_no_table(
         script.read_runs(tmp_path)
 
 
+def test_a_run_has_one_file(tmp_path: Path) -> None:
+    write_run(tmp_path, "frozen", 0, 1.0)
+    (tmp_path / "boxing-frozen-0.json").write_text((tmp_path / "frozen-0.json").read_text())
+    with pytest.raises(ValueError, match=r"one file of each run, got two of boxing, frozen, 0"):
+        script.read_runs(tmp_path)
+
+
 def test_tables_are_by_game_and_pair_runs_by_seed(tmp_path: Path) -> None:
     for arm, ends in (("frozen", (4.0, 6.0)), ("frozen_untrained", (1.0, 1.0))):
         for seed, end in enumerate(ends, start=1):
