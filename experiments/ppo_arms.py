@@ -68,17 +68,29 @@ def pretrain(grid: Grid, runs: Path, output: Path, budget: str, n_frames: int) -
 
 
 def spread(grid: Grid, runs: Path, output: Path) -> None:
-    """Write how many features of pretrained encoders differ between states, and in what rank."""
+    """Write how many features of pretrained encoders differ between states, and in what rank.
+
+    Raises:
+        FileNotFoundError: If an encoder is missing.
+    """
+    paths = {
+        (game, seed): runs / f"{game}-{seed}" / "encoder.safetensors"
+        for game in grid.games
+        for seed in grid.seeds
+    }
+    if missing := [path.parent.name for path in paths.values() if not path.exists()]:
+        raise FileNotFoundError(
+            f"Expected the encoders of all games and seeds in {runs}, got none of "
+            f"{', '.join(missing)}. Run `pretrain` with an --output that has no scores of them."
+        )
     cells = []
     for game in grid.games:
         images = states(game, (grid.probe or {})["n_frames"], N_STATES)
         for seed in grid.seeds:
-            path = runs / f"{game}-{seed}" / "encoder.safetensors"
-            if path.exists():
-                trained = load_encoder(path)
-                networks = {"untrained": untrained(trained, seed), OFFLINE: trained}
-                found = {name: measures(network, images) for name, network in networks.items()}
-                cells.append({"game": game, "seed": seed, **found})
+            trained = load_encoder(paths[game, seed])
+            networks = {"untrained": untrained(trained, seed), OFFLINE: trained}
+            found = {name: measures(network, images) for name, network in networks.items()}
+            cells.append({"game": game, "seed": seed, **found})
     replace_json(output / SPREAD, {"n_states": N_STATES, "cells": cells})
 
 

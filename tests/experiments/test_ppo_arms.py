@@ -55,6 +55,17 @@ def test_an_encoder_is_pretrained_and_probed_once(
         script.probe("breakout", 0, settings, encoder)
 
 
+def test_the_spread_is_that_of_all_encoders_or_left_as_it_is(tmp_path: Path) -> None:
+    probe = {"n_frames": 500, "protocol": ["converged"]}
+    grid = read_grid(write_grid(tmp_path / "grid.toml", probe=probe, seeds=[0, 1]))
+    (tmp_path / "breakout-1").mkdir()
+    (tmp_path / "breakout-1" / "encoder.safetensors").touch()
+    (tmp_path / "offline_spread.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=r"got none of breakout-0\. Run `pretrain`"):
+        script.spread(grid, tmp_path, tmp_path)
+    assert (tmp_path / "offline_spread.json").read_text() == "{}"
+
+
 def sweep(folder: Path, f1: list[float], frames: str = "b", **changes: Any) -> SweepFolder:
     """Return a finished sweep of two arms and two seeds whose features know so much."""
     probe = {"n_frames": 10, "protocol": ["converged"]}
