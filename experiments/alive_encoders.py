@@ -132,11 +132,11 @@ def record(cell: Cell, grid: Grid, encoder: PixelEncoder, **found: Any) -> dict[
 
 
 def agents(runs: Path, output: Path) -> None:
-    """Measure the encoders of the sweep's finished cells that have no file yet."""
+    """Measure the encoders of the sweep's finished and probed cells that have no file yet."""
     folder = SweepFolder(runs / "sweep")
     results = read_results(folder)
     cells = {(each.game, each.arm, each.seed): each for each in results.grid.cells()}
-    for run in results.runs:
+    for run in (each for each in results.runs if each.probes):
         cell = cells[run.game, run.arm, run.seed]
         with claimed(output / "agents" / f"{cell.name}.json", runs / "agents") as is_missing:
             if is_missing:

@@ -16,7 +16,8 @@ from rl_infonce.sweeps.grid import read_grid
 from tests.draws import seeded
 from tests.experiments.loading import load
 from tests.probing.quick import quick_probes
-from tests.sweeps.grids import write_grid
+from tests.sweeps.finished_cells import finished
+from tests.sweeps.grids import begun_sweep, write_grid
 
 script = load("alive_encoders.py")
 
@@ -131,6 +132,20 @@ def test_the_page_shows_the_tables_of_the_files_beside_it() -> None:
     chosen = script.chosen(results / "alive_encoders", tuned)
     confirmed = script.records(results / "alive_confirmation", "pretrained")
     assert {each["arm"] for each in confirmed} == {"baseline", chosen}
+
+
+def test_an_agent_whose_features_are_still_to_be_probed_gets_no_file_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "agents").mkdir()
+    folder = begun_sweep(tmp_path / "sweep", probe={"n_frames": 10, "protocol": ["converged"]})
+    probed, unprobed = finished(folder, 0), finished(folder, 1)
+    (unprobed / "probe" / "scores.json").unlink()
+    monkeypatch.setattr(script, "read_encoder", lambda path: path.parent.name)
+    monkeypatch.setattr(script, "record", lambda _cell, _grid, encoder, **_: encoder)
+    script.agents(tmp_path, tmp_path)
+    assert [path.stem for path in (tmp_path / "agents").glob("*.json")] == [probed.name]
+    assert f"Missing: {unprobed.name} (trained" in capsys.readouterr().out
 
 
 @pytest.mark.slow
