@@ -1,11 +1,12 @@
 """How many random kills does a training survive, and does it end as if there had been none?
 
-Trains on real Atari, as `rl-infonce train` does, once in peace. Then starts the same run in another
-folder, kills it with SIGKILL at random moments, resumes it, kills it again, and so on. After every
-kill it counts the steps since the last checkpoint, and at the end stray files; the two runs' states
-are compared to the last bit. Runs that end before all kills are done are followed by another one.
+Trains on images and on vectors, as `rl-infonce train` does, once in peace. Then starts the same run
+in another folder, kills it with SIGKILL at random moments, resumes it, kills it again, and so on.
+After every kill it counts the steps since the last checkpoint, and at the end stray files; the two
+runs' states are compared to the last bit. A run that ends before all kills are done is followed by
+another one.
 
-    python experiments/kills.py --output experiments/results/kills.json
+    python experiments/kills.py --kills 50 --output experiments/results/kills.json
 """
 
 from __future__ import annotations
@@ -29,26 +30,45 @@ from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.run_directory import software
 
-TRAIN: dict[str, dict[str, Any]] = {
-    "ppo": {"n_timesteps": 3072, "n_envs": 2, "save_freq": 256},
-    "dqn": {"n_timesteps": 1200, "n_envs": 1, "save_freq": 50},
+RUNS: dict[str, dict[str, Any]] = {
+    "PPO on Breakout": {
+        **{"game": "breakout", "algo": "ppo"},
+        **{"n_timesteps": 3072, "n_envs": 2, "save_freq": 256},
+    },
+    "DQN on Breakout": {
+        **{"game": "breakout", "algo": "dqn"},
+        **{"n_timesteps": 1200, "n_envs": 1, "save_freq": 50},
+    },
+    "PPO on Hopper": {
+        **{"env": "Hopper-v5", "algo": "ppo", "normalize": True},
+        **{"n_timesteps": 12_288, "n_envs": 2, "save_freq": 1024},
+        "hyperparams": ["n_steps:512"],
+    },
+    "SAC on HalfCheetah": {
+        **{"env": "HalfCheetah-v5", "algo": "sac"},
+        **{"n_timesteps": 1200, "n_envs": 1, "save_freq": 50},
+    },
 }
 SECONDS_TO_LIVE = (2, 20)
-COMPARED = ("parameters", "observed", "env", "streams", "extractors", "replay")
+COMPARED = ("parameters", "observed", "env", "streams", "extractors", "replay", "normalization")
 
 
-def start(algorithm: str, folder: Path) -> subprocess.Popen[bytes]:
+def start(run: str, folder: Path) -> subprocess.Popen[bytes]:
     """Start a run, or go on with the one in the folder."""
-    run_dir = folder / algorithm / "breakout_1"
+    run_dir = run_folder(folder)
     if not (run_dir / "run.json").exists():
         shutil.rmtree(run_dir, ignore_errors=True)
-    settings = {"game": "breakout", "algo": algorithm, "seed": 0, **TRAIN[algorithm]}
-    given = json.dumps({**settings, "device": "cpu", "num_threads": 1})
+    given = json.dumps({**RUNS[run], "seed": 0, "device": "cpu", "num_threads": 1})
     script = str(Path(__file__).with_name("counted_training.py"))
     command = [sys.executable, script, str(reached_in(folder)), str(run_dir), given]
     folder.mkdir(parents=True, exist_ok=True)
     reached_in(folder).unlink(missing_ok=True)
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def run_folder(folder: Path) -> Path:
+    """Return where the run is."""
+    return folder / "run"
 
 
 def state_of(run_dir: Path) -> dict[str, Any]:
@@ -77,17 +97,17 @@ def _bits(value: Any) -> tuple[Any, ...]:
 
 
 def kill_until(
-    algorithm: str, n_kills: int, expected: dict[str, Any], rng: np.random.Generator, folder: Path
+    run: str, n_kills: int, expected: dict[str, Any], rng: np.random.Generator, folder: Path
 ) -> dict[str, Any]:
     """Kill and resume runs; return the counts."""
     counts = {"kills": 0, "killed_before_a_checkpoint": 0, "runs": 0, "runs_equal": 0, "refused": 0}
     lost: list[int] = []
     stray = 0
     while counts["kills"] < n_kills:
-        run_dir = folder / algorithm / "breakout_1"
+        run_dir = run_folder(folder)
         shutil.rmtree(folder, ignore_errors=True)
         while True:
-            process = start(algorithm, folder)
+            process = start(run, folder)
             delay = rng.uniform(*SECONDS_TO_LIVE) if counts["kills"] < n_kills else None
             try:
                 _, errors = process.communicate(timeout=delay)
@@ -110,7 +130,7 @@ def kill_until(
     return {
         **counts,
         "stray_files": stray,
-        "steps_between_checkpoints": TRAIN[algorithm]["save_freq"],
+        "steps_between_checkpoints": RUNS[run]["save_freq"],
         "mean_steps_lost": round(float(np.mean(lost)), 1),
         "most_steps_lost": max(lost),
     }
@@ -130,24 +150,24 @@ def steps_lost(folder: Path, saved: list[Path]) -> int:
 
 
 def main() -> None:
-    """Kill runs of both algorithms and write what became of them."""
+    """Kill each of the runs and write what became of them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--kills", type=int, default=100, help="number of kills for each algorithm")
+    parser.add_argument("--kills", type=int, default=50, help="number of kills of each run")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(arguments.seed)
     found: dict[str, Any] = {**software(), "counts": {}}
-    for algorithm in TRAIN:
+    for run in RUNS:
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
-            start(algorithm, Path(folder) / "whole").communicate()
-            expected = state_of(Path(folder) / "whole" / algorithm / "breakout_1")
+            start(run, Path(folder) / "whole").communicate()
+            expected = state_of(run_folder(Path(folder) / "whole"))
             seconds = time.perf_counter() - began
-            found["counts"][algorithm] = {
+            found["counts"][run] = {
                 "seconds_in_peace": round(seconds, 1),
-                **kill_until(algorithm, arguments.kills, expected, rng, Path(folder) / "killed"),
+                **kill_until(run, arguments.kills, expected, rng, Path(folder) / "killed"),
             }
         arguments.output.write_text(json.dumps(found, indent=1) + "\n")
     print(table(found))
@@ -157,8 +177,8 @@ def table(found: dict[str, Any]) -> str:
     """Return the counts as Markdown."""
     counts = found["counts"]
     names = list(next(iter(counts.values())))
-    rows = [[algorithm, *(str(own[name]) for name in names)] for algorithm, own in counts.items()]
-    return markdown_table(["algorithm", *(name.replace("_", " ") for name in names)], rows)
+    rows = [[run, *(str(own[name]) for name in names)] for run, own in counts.items()]
+    return markdown_table(["run", *(name.replace("_", " ") for name in names)], rows)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ kills = load("kills.py")
 pytestmark = pytest.mark.slow
 
 SMALL = {"n_envs": 1, "save_freq": 128, "n_pairs": 8, "hyperparams": ["n_epochs:1"]}
-TRAIN = {"ppo": {"n_timesteps": 256, **SMALL}}
+RUNS = {"PPO": {"game": "breakout", "algo": "ppo", "n_timesteps": 256, **SMALL}}
 
 
 @pytest.mark.atari
@@ -23,19 +23,19 @@ TRAIN = {"ppo": {"n_timesteps": 256, **SMALL}}
 def test_a_killed_run_is_counted_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kills, "TRAIN", TRAIN)
+    monkeypatch.setattr(kills, "RUNS", RUNS)
     monkeypatch.setattr(kills, "SECONDS_TO_LIVE", (0.5, 0.5))
-    kills.start("ppo", tmp_path / "whole").communicate()
-    expected = kills.state_of(tmp_path / "whole" / "ppo" / "breakout_1")
+    kills.start("PPO", tmp_path / "whole").communicate()
+    expected = kills.state_of(kills.run_folder(tmp_path / "whole"))
     rng = np.random.default_rng(0)
-    found = kills.kill_until("ppo", 1, expected, rng, tmp_path / "killed")
+    found = kills.kill_until("PPO", 1, expected, rng, tmp_path / "killed")
     assert found == {
         **{"kills": 1, "killed_before_a_checkpoint": 1, "runs": 1, "runs_equal": 1, "refused": 0},
         **{"stray_files": 0, "steps_between_checkpoints": 128},
         **{"mean_steps_lost": 0.0, "most_steps_lost": 0},
     }
-    assert "| ppo | 1 | 1 | 1 | 1 | 0 | 0 | 128 | 0.0 | 0 |" in kills.table(
-        {"counts": {"ppo": found}}
+    assert "| PPO | 1 | 1 | 1 | 1 | 0 | 0 | 128 | 0.0 | 0 |" in kills.table(
+        {"counts": {"PPO": found}}
     )
     assert kills.steps_lost(tmp_path / "killed", []) == 256
     assert kills.steps_lost(tmp_path / "killed", [Path("step_000000000200")]) == 56
