@@ -41,7 +41,8 @@ _LOST_STATISTICS = (
     "This agent was trained before, and the VecNormalize around its environment has counted none "
     "of the observations from then: the agent now reads them on another scale. model.save() leaves "
     "these statistics out. Keep them with env.save(path), and give them to the new environment "
-    "with VecNormalize.load(path, venv) before learn()."
+    "with VecNormalize.load(path, venv) before learn(). The model.zip of `rl-infonce train` holds "
+    "them: see rl_infonce.agents.saved_statistics.load_statistics."
 )
 
 _LOST_UPDATES = (
