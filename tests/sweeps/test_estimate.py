@@ -9,6 +9,7 @@ import torch
 
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
+from rl_infonce.sb3.own_adam import OwnAdam
 from rl_infonce.sweeps import estimate
 from rl_infonce.sweeps.grid import Cell, make_grid, read_grid
 from tests.sweeps.grids import write_grid
@@ -144,13 +145,13 @@ def test_a_decoupled_arm_is_tried_with_its_own_updates(
     grid = write_grid(tmp_path / "grid.toml", arms=["mine"], arm={"mine": own | small})
     (cell,) = read_grid(grid).cells()
     rates: list[float] = []
-    step = torch.optim.Adam.step
+    step = OwnAdam.step
 
-    def noted(self: torch.optim.Adam, *arguments: Any) -> Any:
-        rates.append(self.param_groups[0]["lr"])
-        return step(self, *arguments)
+    def noted(self: OwnAdam, parameters: Any, auxiliary: Any, learning_rate: float) -> None:
+        rates.append(learning_rate)
+        step(self, parameters, auxiliary, learning_rate)
 
-    monkeypatch.setattr(torch.optim.Adam, "step", noted)
+    monkeypatch.setattr(OwnAdam, "step", noted)
     assert estimate.seconds_of(cell, 1000) > 0
     assert rates.count(0.5) == 2 * 16, "after each of two rollouts"
 
