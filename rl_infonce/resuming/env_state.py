@@ -117,7 +117,7 @@ def _own_state(part: Any) -> Any:
     try:
         state = part.get_state()
         pack_state(state)
-    except Exception as error:
+    except Exception as error:  # the class is the user's, and training goes on without its state
         raise UnknownStateError(
             f"Expected get_state() of {type(part).__name__} to return what a checkpoint can hold, "
             f"got: {error!r}"
