@@ -47,9 +47,21 @@ def pendulums(n_envs: int, seed: int | None = None) -> DummyVecEnv:
     return env
 
 
+def wrapped_pendulum(seed: int) -> Any:
+    def make() -> Any:
+        game = wrappers.RescaleAction(pendulums(1).envs[0], np.float32(-1), np.float32(1))
+        scaled: Any = wrappers.RescaleObservation(game, np.float32(-1), np.float32(1))
+        return wrappers.TimeAwareObservation(wrappers.FlattenObservation(scaled))
+
+    env = DummyVecEnv([make])
+    env.seed(seed)
+    return env
+
+
 ENVS: dict[str, Callable[[int], Any]] = {
     "cartpole": lambda seed: make_vec_env("CartPole-v1", 3, seed=seed),
     "pendulum": lambda seed: VecNormalize(VecMonitor(pendulums(2, seed))),
+    "pendulum, wrapped": wrapped_pendulum,
     "acrobot": lambda seed: VecCheckNan(make_vec_env("Acrobot-v1", 2, seed=seed)),
     "mountain car": lambda seed: VecFrameStack(make_vec_env("MountainCar-v0", 2, seed=seed), 3),
     "mountain car, continuous": lambda seed: make_vec_env(
