@@ -180,7 +180,7 @@ def encoded_keys(
             f"vector [n], got {listed}. Make entries such as MultiBinary a Box in a wrapper; "
             "without one there is nothing to contrast, and SB3's CombinedExtractor serves."
         )
-    # Goals do not change with time: each would be told from others by its episode alone.
+    # A desired goal stands still: it would be told from others by its episode alone.
     are_goals = space.keys() > _GOALS and bool((images or vectors) - _GOALS)
     return asked or (images or vectors) - (_GOALS if are_goals else set())
 

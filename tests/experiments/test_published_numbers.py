@@ -154,7 +154,7 @@ def test_the_weights_tried_on_labelled_games_come_from_the_committed_report() ->
         f"adds {at_01} to the baseline's mean F1 at 0.1 and {at_001} at 0.01; {bounded} at" in page
     )
     assert f"within a tenth of RL's gradient, {at_0001} at 0.001" in page
-    assert f"gain {at_001} of the {at_01} in F1" in FRONT_PAGE
+    assert f"gain {at_001} in F1 at 0.01, and {at_01} at 0.1" in FRONT_PAGE
 
 
 def test_the_first_seed_at_the_former_weight_comes_from_the_committed_cells() -> None:
