@@ -23,18 +23,25 @@ from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.presets import PRESETS, settings_table
 from rl_infonce.pretraining import OBJECTIVES
+from rl_infonce.resuming.resume_callback import ResumeCallback
 from rl_infonce.sb3.arguments import ExtractorArguments
-from rl_infonce.settings import InfoNCESettings, declared
+from rl_infonce.sb3.input_selection import CHANCE, KEPT_SHARE, InputSelection
+from rl_infonce.sb3.own_updates import ALIGN_FREQ, N_ALIGNED
+from rl_infonce.sb3.update_counts import RARE_DETAILS_FREQ
+from rl_infonce.settings import InfoNCESettings, declared, defaults
 from rl_infonce.sweeps.arms import ARMS
 from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.search import STUDY_SETTINGS
 from rl_infonce.sweeps.settings_check import PROBE_SETTINGS, SETTINGS
+from rl_infonce.training.plan import TrainingPlan
 from tests.further import further
 
 ROOT = Path(__file__).parents[1]
 README = "README.md"
 SB3 = "rl_infonce/sb3/README.md"
 CURVES = "rl_infonce/sb3/CURVES.md"
+VECTORS = "rl_infonce/sb3/VECTORS.md"
+RUNS = "rl_infonce/runs/README.md"
 PRETRAINING = "rl_infonce/pretraining/README.md"
 SWEEPS = "rl_infonce/sweeps/README.md"
 
@@ -400,3 +407,18 @@ def test_links_lead_somewhere(page: str) -> None:
         headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
         anchors = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
         assert not anchor or anchor in anchors, link
+
+
+def test_the_pages_name_the_constants_of_the_code() -> None:
+    vectors, curves, runs = (" ".join(text_of(page).split()) for page in (VECTORS, CURVES, RUNS))
+    fifths = {0.8: "four fifths"}[KEPT_SHARE]
+    assert f"earlier evidence counts {fifths} at each" in vectors
+    assert f"about one of a { ({0.001: 'thousand'}[CHANCE]) } decisions" in vectors
+    thresholds = [f"{InputSelection(n).least_z:.1f} for {n}" for n in (3, 145)]
+    assert "{} inputs, and {}.".format(*thresholds) in vectors
+    assert f"every {ALIGN_FREQ} updates" in vectors
+    assert f"on up to {N_ALIGNED} observations" in vectors
+    assert f"floors are taken at every {RARE_DETAILS_FREQ}th update" in curves
+    freq = inspect.signature(ResumeCallback).parameters["save_freq"].default
+    assert f"every {freq:,} calls of `env.step` (`save_freq`)" in runs
+    assert f"every {defaults(TrainingPlan)['save_freq']:,} agent steps" in runs

@@ -84,7 +84,9 @@ def test_tiled_equals_dense_for_any_size(n_rows: int, masked: bool, symmetric: b
 @pytest.mark.parametrize("tile", [1, 2, 5, 6, 12, 13, 14, 100])
 def test_tiled_equals_dense_for_any_tile(tile: int, symmetric: bool) -> None:
     anchors, candidates, mask = embeddings(13, 0, 1), embeddings(13, 1, 1), mask_of(13, 13)
+    before = mask.clone()
     assert_tiled_equals_dense(anchors, candidates, tile, symmetric=symmetric, mask=mask)
+    assert torch.equal(mask, before)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -100,6 +100,18 @@ def test_a_copy_of_the_policy_alone_predicts_the_same_and_is_unbound(
             assert torch.equal(own(images), other(images))
 
 
+@pytest.mark.parametrize("name", ["PPO", "SAC"])
+def test_a_copy_made_before_training_is_renewed(name: str) -> None:
+    model = ALGORITHMS[name]()
+    copied = copy.deepcopy(model.policy)
+    model.learn(N_STEPS)
+    copied.load_state_dict(model.policy.state_dict())
+    assert_same_weights(copied, model.policy)
+    observation = model.observation_space.sample()
+    expected = model.predict(observation, deterministic=True)[0]
+    assert np.array_equal(copied.predict(observation, deterministic=True)[0], expected)
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
 def test_a_copy_of_an_extractor_shares_no_session(copied: Callable[[Any], Any]) -> None:
     model = ALGORITHMS["PPO"]()

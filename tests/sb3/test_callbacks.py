@@ -21,6 +21,7 @@ from tests.sb3.worlds import (
     ALGORITHMS,
     N_STEPS,
     TRPO_BUILD,
+    VECTOR_ALGORITHMS,
     assert_all_moved,
     assert_same_weights,
     extractors_of,
@@ -425,3 +426,11 @@ def test_the_terminal_shows_the_loss_and_no_tag_is_cut_in_two(tmp_path: Path) ->
     table = screen.getvalue()
     assert all(tag in table for tag in ("infonce/", "loss", "accuracy_k4", "mi_lower_bound"))
     assert not any(tag in table for tag in ("grad_ratio", "feature_std", "floor_pixels"))
+
+
+def test_the_terminal_shows_how_many_inputs_are_selected(tmp_path: Path) -> None:
+    model = VECTOR_ALGORITHMS["PPO"](policy_kwargs(isolated=True, select_inputs=True))
+    screen = io.StringIO()
+    model.set_logger(Logger(str(tmp_path), [HumanOutputFormat(screen)]))
+    model.learn(256)
+    assert "selected_inputs" in screen.getvalue()

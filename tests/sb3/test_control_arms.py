@@ -46,3 +46,6 @@ def test_only_the_hosts_updates_see_moved_observations() -> None:
 def test_augmentation_alone_trains(name: str) -> None:
     model = ALGORITHMS[name](policy_kwargs(augment_observations=True, infonce_coef=0.0)).learn(130)
     assert all(torch.isfinite(each).all() for each in model.policy.parameters())
+    plain = ALGORITHMS[name](policy_kwargs(infonce_coef=0.0)).learn(130)
+    pairs = zip(model.policy.parameters(), plain.policy.parameters(), strict=True)
+    assert any(not torch.equal(one, other) for one, other in pairs)

@@ -1,7 +1,6 @@
 """What reaches the host's optimiser is its own gradient plus the weighted auxiliary one."""
 
 import gc
-import inspect
 import weakref
 from typing import Any
 
@@ -304,11 +303,6 @@ def test_gradients_of_gradients_are_refused_rather_than_wrong() -> None:
     (gradient,) = torch.autograd.grad(loss, [layer.weight], create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         backward(gradient.sum())
-
-
-def test_the_bound_is_given_by_name() -> None:
-    kind = inspect.signature(GradientWatch).parameters["max_ratio"].kind
-    assert kind is inspect.Parameter.KEYWORD_ONLY
 
 
 def test_gradients_that_were_watched_do_not_stay_in_memory() -> None:

@@ -222,11 +222,6 @@ def test_the_presets_that_the_message_names_fit_vectors() -> None:
         assert extractor.horizons
 
 
-def test_a_2d_box_without_images_is_refused_by_its_size() -> None:
-    with pytest.raises(ValueError, match=r"vectors \[n\] or channels-first images.*\(3, 4\)"):
-        InfoNCEExtractor(spaces.Box(-1.0, 1.0, (3, 4)))
-
-
 # -- actions -------------------------------------------------------------------------------------
 
 
