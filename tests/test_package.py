@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from importlib.metadata import metadata, requires, version
 from importlib.util import find_spec
@@ -99,6 +100,18 @@ def test_the_wheel_holds_the_package_its_types_and_its_command(tmp_path: Path) -
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rl_infonce").rglob("*.py")}
     assert names >= modules | {"rl_infonce/py.typed", "rl_infonce/atari/ram_labels.json"}
     assert {name.split("/")[0].split("-")[0] for name in names} == {"rl_infonce"}
+
+
+def test_what_is_packed_as_source_holds_what_is_built_and_no_more(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (packed,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames()}
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rl_infonce").rglob("*.py")}
+    needed = {"pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "constraints.txt"}
+    assert names >= modules | needed | {"rl_infonce/py.typed", "rl_infonce/atari/ram_labels.json"}
+    assert not [name for name in names if name.startswith(("experiments/", "tests/"))]
 
 
 def pinned() -> dict[str, str]:

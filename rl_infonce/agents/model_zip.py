@@ -76,7 +76,12 @@ def read_beside_weights(path: Path, name: str) -> tuple[Any, bytes] | None:
         _check_size(f"`{name}` in {path}", members[0], _LARGEST_BESIDE)
         with _damage_named(path):
             text, weights = (_read_member(archive, each) for each in (name, "policy.pth"))
-    return parse_json(text, most_bytes=_LARGEST_BESIDE), weights
+    try:
+        return parse_json(text, most_bytes=_LARGEST_BESIDE), weights
+    except ValueError as error:
+        raise ValueError(
+            f"Expected `{name}` in {path} to be JSON, got: {error}. Take the file as it was saved."
+        ) from error
 
 
 @contextlib.contextmanager

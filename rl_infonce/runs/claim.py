@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rl_infonce.files.durable import remove_partial
+from rl_infonce.files.durable import remove_partial, replace_text
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def held(folder: Path, doing: str, way_out: str = "") -> Iterator[None]:
         ) from error
     try:
         remove_partial(folder)
-        owner.write_text(f"process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
+        replace_text(owner, f"process {os.getpid()} on {platform.node()}\n")
         yield
     finally:
         owner.unlink(missing_ok=True)

@@ -76,7 +76,7 @@ def _run_commands(
 ) -> int:
     job.log.parent.mkdir(exist_ok=True)  # no sweep without its folder
     for command in job.commands:
-        with job.log.open("ab") as file:
+        with open(job.log, "ab", opener=_follow_no_link) as file:
             process = subprocess.Popen(
                 [sys.executable, "-c", _START, _SOURCE, *command],
                 stdin=subprocess.DEVNULL,
@@ -95,6 +95,11 @@ def _run_commands(
         if code:
             return INTERRUPTED if code in _STOPPED else code
     return 0
+
+
+def _follow_no_link(path: str, flags: int) -> int:
+    # A sweep's folder may come from somebody else, with a link to a file of the user.
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _die_with_parent(parent: int) -> None:

@@ -73,9 +73,14 @@ def broken(name: str, content: bytes) -> bytes:
     return b'{"settings": 5}' if name == "normalization.json" else content
 
 
+def no_json(name: str, content: bytes) -> bytes:
+    return b"{" if name == "normalization.json" else content
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (no_json, "line 1"),
         (moved, "statistics that were changed since"),
         (other_weights, "statistics of other weights"),
         (broken, "weights_sha256"),
@@ -86,7 +91,7 @@ def test_what_was_changed_since_is_refused(
 ) -> None:
     path = rewritten(trained[0], tmp_path / "model.zip", change)
     normalizer = pendulum()
-    with pytest.raises(ValueError, match=rf"{path}.* got: .*{message}.* as it was saved"):
+    with pytest.raises(ValueError, match=rf"(?s){path}.* got: .*{message}.* as it was saved"):
         load_statistics(path, normalizer)
     assert normalizer.training
 

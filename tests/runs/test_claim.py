@@ -26,3 +26,13 @@ def test_who_holds_a_folder_removes_what_dead_writers_left(tmp_path: Path) -> No
     with held(tmp_path, "tests"):
         assert not torn.exists()
     assert others.exists()
+
+
+def test_who_holds_a_folder_writes_through_no_link(tmp_path: Path) -> None:
+    theirs, folder = tmp_path / "theirs", tmp_path / "run"
+    theirs.write_text("as it was")
+    folder.mkdir()
+    (folder / ".owner").symlink_to(theirs)
+    with held(folder, "tests"):
+        assert (folder / ".owner").read_text().startswith("process ")
+    assert theirs.read_text() == "as it was"

@@ -264,6 +264,16 @@ def test_a_job_runs_the_code_of_its_engine_wherever_it_stands(
     assert (tmp_path / "a" / "output.log").read_text() == f"rl_infonce {__version__}\n"
 
 
+def test_a_job_prints_through_no_link(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    theirs, asked = tmp_path / "theirs", job(tmp_path, "a", VERSION)
+    theirs.write_text("as it was")
+    asked.log.parent.mkdir()
+    asked.log.symlink_to(theirs)
+    assert run_job(asked, {}) == 1
+    assert "a cannot be run: [Errno " in capfd.readouterr().err
+    assert theirs.read_text() == "as it was"
+
+
 def test_a_job_has_the_environment_of_its_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
