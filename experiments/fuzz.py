@@ -112,6 +112,7 @@ def main() -> None:
     if arguments.output is not None:
         arguments.output.write_text(json.dumps(content, indent=1) + "\n")
     print(table(found))
+    sys.exit(not all(each["is_clean"] for each in found.values()))
 
 
 if __name__ == "__main__":

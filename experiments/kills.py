@@ -171,6 +171,9 @@ def main() -> None:
             }
         arguments.output.write_text(json.dumps(found, indent=1) + "\n")
     print(table(found))
+    counts = found["counts"].values()
+    unequal = any(each["runs_equal"] < each["runs"] for each in counts)
+    sys.exit(unequal or any(each["refused"] or each["stray_files"] for each in counts))
 
 
 def table(found: dict[str, Any]) -> str:

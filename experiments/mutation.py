@@ -137,6 +137,11 @@ def main() -> None:
     content: dict[str, Any] = {"git_commit": commit, "modules": {}}
     if arguments.output.exists():
         content = json.loads(arguments.output.read_text())
+        if content["git_commit"] != commit:
+            parser.error(
+                f"Expected results of {commit} in {arguments.output}, got those of "
+                f"{content['git_commit']}. Move that file away to begin anew."
+            )
     with tempfile.TemporaryDirectory() as folder:
         checkout = Path(folder) / "checkout"
         subprocess.run(["git", "clone", "-q", str(ROOT), str(checkout)], check=True)
