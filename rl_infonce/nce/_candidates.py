@@ -89,17 +89,24 @@ def expand_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> Te
         ) from None
 
 
-def expand_mask(scores: Tensor, mask: Tensor, *, validate_args: bool = True) -> Tensor:
-    """Return `mask` as [..., B, M]; every row allows its positive or nothing at all."""
+def expand_mask(
+    scores: Tensor, mask: Tensor, *, symmetric: bool = False, validate_args: bool = True
+) -> Tensor:
+    """Return `mask` as [..., B, M]; every row allows its positive or nothing at all.
+
+    If `symmetric`, so does every column of [..., B, B].
+    """
     allowed = expand_boolean("mask", mask, "scores", scores)  # [..., B, M]
     if validate_args:
         refuse_candidates_without_positive(allowed)
+        if symmetric:
+            refuse_candidates_without_positive(allowed.mT, columns=True)
         warn_of_rows("no candidate", ~positives_of(allowed))
     return allowed
 
 
 def allowed_scores(
-    scores: Tensor, mask: Tensor | None, *, validate_args: bool = True
+    scores: Tensor, mask: Tensor | None, *, symmetric: bool = False, validate_args: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Return checked scores in at least float32, -inf where a candidate takes no part.
 
@@ -113,7 +120,7 @@ def allowed_scores(
         if validate_args:
             check_finite("scores", wide, way_out=MASK_INSTEAD)
         return wide, torch.ones_like(scores[..., 0], dtype=torch.bool)
-    allowed = expand_mask(scores, mask, validate_args=validate_args)
+    allowed = expand_mask(scores, mask, symmetric=symmetric, validate_args=validate_args)
     if validate_args:
         check_finite("scores", wide, allowed, way_out=MASK_INSTEAD)
     excluded = wide.new_full(scores.shape[-2:], -math.inf).fill_diagonal_(0.0)
@@ -164,17 +171,22 @@ def row_numbers(where: Tensor) -> str:
     return ", ".join(str(index) for index in found[:_NAMED_ROWS]) + more
 
 
-def refuse_candidates_without_positive(allowed: Tensor) -> None:
-    """Raise if a row of a mask [..., B, M] allows candidates and not its positive."""
+def refuse_candidates_without_positive(allowed: Tensor, *, columns: bool = False) -> None:
+    """Raise if a row of a mask [..., B, M] allows candidates and not its positive.
+
+    With `columns` the mask is the transpose of the caller's, who reads of columns then.
+    """
     positives = positives_of(allowed)  # [..., B]
     if bool(positives.all()):
         return
     orphaned = allowed.any(dim=-1) & ~positives
     if bool(orphaned.any()):
+        one, other = ("column", "row") if columns else ("row", "column")
+        way_out = " To leave out pair i, exclude row i and column i." if columns else ""
         raise ValueError(
-            "Expected `mask` to allow the positive (column i of row i) of every row that has "
-            f"candidates, got {int(orphaned.sum())} of {positives.numel()} rows without it: "
-            f"{row_numbers(orphaned)}."
+            f"Expected `mask` to allow the positive ({other} i of {one} i) of every {one} that has "
+            f"candidates, got {int(orphaned.sum())} of {positives.numel()} {one}s without it: "
+            f"{row_numbers(orphaned)}.{way_out}"
         )
 
 

@@ -176,10 +176,7 @@ def _checked_mask(
 ) -> Tensor:
     """Return the mask [B, M], a view."""
     scores = anchors.new_empty(()).expand(len(anchors), n_columns)  # shape, dtype and device only
-    allowed = expand_mask(scores, mask, validate_args=validate_args)
-    if symmetric and validate_args:
-        expand_mask(scores, allowed.T)
-    return allowed
+    return expand_mask(scores, mask, symmetric=symmetric, validate_args=validate_args)
 
 
 def _check_losses(losses: Tensor, anchors: Tensor, candidates: Tensor) -> None:

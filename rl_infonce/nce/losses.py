@@ -32,7 +32,6 @@ from rl_infonce.nce._candidates import (
     check_scores,
     expand_boolean,
     positives_of,
-    refuse_candidates_without_positive,
     refuse_rows,
     warn_of_lone_positives,
 )
@@ -80,7 +79,8 @@ def symmetric_info_nce(
 
     Args:
         scores: [..., B, B]; the positives are on the diagonal.
-        mask: Boolean, broadcastable to `scores`; it excludes pairs in both directions.
+        mask: Boolean, broadcastable to `scores`; it excludes pairs in both directions. To leave
+            out pair i, exclude its row and its column.
         validate_args: Whether to check values as well as shapes.
 
     Returns:
@@ -90,9 +90,9 @@ def symmetric_info_nce(
     if scores.shape[-2] != scores.shape[-1]:
         raise ValueError(f"Expected square `scores` [..., B, B], got {tuple(scores.shape)}.")
     with autocast_off(scores):
-        allowed, used = allowed_scores(scores, mask, validate_args=validate_args)  # [..., B, B]
-        if mask is not None and validate_args:
-            refuse_candidates_without_positive(mask.expand(scores.shape).mT)
+        allowed, used = allowed_scores(
+            scores, mask, symmetric=True, validate_args=validate_args
+        )  # [..., B, B]
         if validate_args:
             warn_of_lone_positives(mask, used, allowed, allowed.mT)
         return (nats_to_pick_positive(allowed) + nats_to_pick_positive(allowed.mT)) / 2
