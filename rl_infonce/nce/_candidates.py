@@ -90,15 +90,21 @@ def expand_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> Te
 
 
 def expand_mask(
-    scores: Tensor, mask: Tensor, *, symmetric: bool = False, validate_args: bool = True
+    scores: Tensor,
+    mask: Tensor,
+    *,
+    symmetric: bool = False,
+    offset: int = 0,
+    validate_args: bool = True,
 ) -> Tensor:
     """Return `mask` as [..., B, M]; every row allows its positive or nothing at all.
 
-    If `symmetric`, so does every column of [..., B, B].
+    If `symmetric`, so does every column of [..., B, B]. `offset` is where the caller had the
+    positive of row 0, for messages.
     """
     allowed = expand_boolean("mask", mask, "scores", scores)  # [..., B, M]
     if validate_args:
-        refuse_candidates_without_positive(allowed)
+        refuse_candidates_without_positive(allowed, offset=offset)
         if symmetric:
             refuse_candidates_without_positive(allowed.mT, columns=True)
         warn_of_rows("no candidate", ~positives_of(allowed))
@@ -171,10 +177,13 @@ def row_numbers(where: Tensor) -> str:
     return ", ".join(str(index) for index in found[:_NAMED_ROWS]) + more
 
 
-def refuse_candidates_without_positive(allowed: Tensor, *, columns: bool = False) -> None:
+def refuse_candidates_without_positive(
+    allowed: Tensor, *, columns: bool = False, offset: int = 0
+) -> None:
     """Raise if a row of a mask [..., B, M] allows candidates and not its positive.
 
-    With `columns` the mask is the transpose of the caller's, who reads of columns then.
+    With `columns` the mask is the transpose of the caller's, who reads of columns then, and with
+    `offset` its columns were rolled from where the caller had them.
     """
     positives = positives_of(allowed)  # [..., B]
     if bool(positives.all()):
@@ -182,9 +191,10 @@ def refuse_candidates_without_positive(allowed: Tensor, *, columns: bool = False
     orphaned = allowed.any(dim=-1) & ~positives
     if bool(orphaned.any()):
         one, other = ("column", "row") if columns else ("row", "column")
+        place = f"{other} i + {offset}" if offset else f"{other} i"
         way_out = " To leave out pair i, exclude row i and column i." if columns else ""
         raise ValueError(
-            f"Expected `mask` to allow the positive ({other} i of {one} i) of every {one} that has "
+            f"Expected `mask` to allow the positive ({place} of {one} i) of every {one} that has "
             f"candidates, got {int(orphaned.sum())} of {positives.numel()} {one}s without it: "
             f"{row_numbers(orphaned)}.{way_out}"
         )

@@ -103,7 +103,9 @@ def contrast(
     if mask is not None:
         if offset and mask.ndim and mask.shape[-1] == n_columns:  # else it broadcasts
             mask = mask.roll(-offset, dims=-1)
-        mask = _checked_mask(anchors, n_columns, mask, symmetric, validate_args=validate_args)
+        mask = _checked_mask(
+            anchors, n_columns, mask, symmetric, offset, validate_args=validate_args
+        )
     negatives = _negatives(n_columns, mask, episodes, times, min_gap, offset)
     if offset:
         candidates = candidates.roll(-offset, dims=0)  # a softmax ignores the order of columns
@@ -172,11 +174,19 @@ def _check_embeddings(anchors: Tensor, candidates: Tensor, symmetric: bool) -> t
 
 
 def _checked_mask(
-    anchors: Tensor, n_columns: int, mask: Tensor, symmetric: bool, *, validate_args: bool
+    anchors: Tensor,
+    n_columns: int,
+    mask: Tensor,
+    symmetric: bool,
+    offset: int,
+    *,
+    validate_args: bool,
 ) -> Tensor:
-    """Return the mask [B, M], a view."""
+    """Return the mask [B, M], already rolled by `offset`: a view."""
     scores = anchors.new_empty(()).expand(len(anchors), n_columns)  # shape, dtype and device only
-    return expand_mask(scores, mask, symmetric=symmetric, validate_args=validate_args)
+    return expand_mask(
+        scores, mask, symmetric=symmetric, offset=offset, validate_args=validate_args
+    )
 
 
 def _check_losses(losses: Tensor, anchors: Tensor, candidates: Tensor) -> None:

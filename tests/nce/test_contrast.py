@@ -163,6 +163,13 @@ def test_contrast_refuses_a_column_without_its_positive_only_both_ways() -> None
         contrast(anchors, candidates, mask=mask, symmetric=True)
 
 
+def test_contrast_names_the_callers_column_of_a_positive_that_the_mask_excludes() -> None:
+    mask = torch.ones(2, 6, dtype=torch.bool)
+    mask[1, 5] = False
+    with pytest.raises(ValueError, match=r"\(column i \+ 4 of row i\) of every row .*: 1\.$"):
+        contrast(embeddings(2, 0), embeddings(6, 1), mask=mask, offset=4)
+
+
 ones = torch.ones
 
 
