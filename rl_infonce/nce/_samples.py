@@ -20,6 +20,13 @@ from rl_infonce.nce._candidates import (
 )
 from rl_infonce.nce._precision import at_least_float32
 
+_ZERO_Q = {
+    "positive_log_q": ": the noise must cover the data. Smooth q, or use another noise "
+    "distribution.",
+    "noise_log_q": ", which q cannot have drawn. Pass log q of the distribution that the noise was "
+    "drawn from, or exclude padding with `mask`.",
+}
+
 
 class Samples(NamedTuple):
     """Checked scores and log q of data and noise, in at least float32.
@@ -129,8 +136,8 @@ def _log_q(
         uncovered = expanded.isneginf() if used is None else expanded.isneginf() & used
         if bool(uncovered.any()):
             raise ValueError(
-                f"Expected `{name}` above -inf, got {int(uncovered.sum())} samples with q = 0: the "
-                "noise must cover the data. Smooth q, or use another noise distribution."
+                f"Expected `{name}` above -inf, got {int(uncovered.sum())} samples with q = 0"
+                f"{_ZERO_Q[name]}"
             )
         check_finite(name, expanded, used)
     return expanded

@@ -309,6 +309,7 @@ def test_estimators_ignore_autocast(estimator: Estimator) -> None:
 
 
 ZEROS, FOUR = torch.zeros(3).double(), torch.zeros(4).double()
+NOT_DRAWN = r"`noise_log_q` above -inf, got 6 samples with q = 0, which q cannot.*padding"
 NOT_COVERED = r"`positive_log_q` above -inf, got 3 samples with q = 0.*cover the data"
 
 
@@ -327,6 +328,7 @@ NOT_COVERED = r"`positive_log_q` above -inf, got 3 samples with q = 0.*cover the
         ({"noise_log_q": FOUR}, ValueError, r"`noise_log_q`.*\(3, 5\).*\(4,\)"),
         ({"noise_log_q": torch.zeros(5).int()}, TypeError, r"`noise_log_q`.*int32"),
         ({"positive_log_q": torch.zeros(3).log()}, ValueError, NOT_COVERED),
+        ({"noise_log_q": torch.tensor([0.0, 1, 1, 1, 0]).log()}, ValueError, NOT_DRAWN),
         ({"noise_log_q": torch.full((5,), math.nan)}, ValueError, r"`noise_log_q`.*finite"),
         ({"noise_log_q": torch.zeros(5, device="meta")}, ValueError, r"`noise_log_q`.*cpu.*meta"),
     ],
