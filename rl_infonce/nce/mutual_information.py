@@ -115,8 +115,9 @@ def nwj_bound(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool
     A lower bound without a ceiling, tight at s = log p(x, c) / (p(x) p(c)), but its variance grows
     exponentially with the information: at least (e^I - 1) / n for n independent pairs, from the
     second term alone (Song & Ermon 2020, theorem 2). It bounds on average: one batch can exceed the
-    information. Scores above 88 (709 in float64) can make it -inf, and its gradient with it, as its
-    exponential stands outside any logarithm.
+    information. Scores above 88 (709 in float64) can make it -inf and its gradient infinite or NaN,
+    as its exponential stands outside any logarithm: clamp scores, or train with `local_nce` or
+    `dv_estimate`.
 
     Args:
         scores: [..., B, M].
