@@ -107,18 +107,23 @@ def expand_mask(
         refuse_candidates_without_positive(allowed, offset=offset)
         if symmetric:
             refuse_candidates_without_positive(allowed.mT, columns=True)
-        warn_of_rows("no candidate", ~positives_of(allowed))
     return allowed
 
 
 def allowed_scores(
-    scores: Tensor, mask: Tensor | None, *, symmetric: bool = False, validate_args: bool = True
+    scores: Tensor,
+    mask: Tensor | None,
+    *,
+    symmetric: bool = False,
+    validate_args: bool = True,
+    warn: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Return checked scores in at least float32, -inf where a candidate takes no part.
 
     The scores arrive already divided by the temperature: a temperature applied to -inf would
-    receive a NaN gradient. A row without any candidate gets a constant 0 for its positive, so that
-    its loss and gradient are 0. The second tensor [..., B] is True where a row has candidates.
+    receive a NaN gradient. A row without any candidate, which `warn` names, gets a constant 0 for
+    its positive, so that its loss and gradient are 0. The second tensor [..., B] is True where a
+    row has candidates.
     """
     check_scores(scores)
     wide = at_least_float32(scores)
@@ -127,10 +132,13 @@ def allowed_scores(
             check_finite("scores", wide, way_out=MASK_INSTEAD)
         return wide, torch.ones_like(scores[..., 0], dtype=torch.bool)
     allowed = expand_mask(scores, mask, symmetric=symmetric, validate_args=validate_args)
+    used = positives_of(allowed)
     if validate_args:
+        if warn:
+            warn_of_rows("no candidate", ~used)
         check_finite("scores", wide, allowed, way_out=MASK_INSTEAD)
     excluded = wide.new_full(scores.shape[-2:], -math.inf).fill_diagonal_(0.0)
-    return torch.where(allowed, wide, excluded), positives_of(allowed)
+    return torch.where(allowed, wide, excluded), used
 
 
 def allowed_negatives(
@@ -143,7 +151,7 @@ def allowed_negatives(
     `warn` names, gets zeros instead of -inf, so that nothing in it is NaN; its loss is the caller's
     to blank.
     """
-    filled, used = allowed_scores(scores, mask, validate_args=validate_args)
+    filled, used = allowed_scores(scores, mask, validate_args=validate_args, warn=warn)
     diagonal = torch.eye(*scores.shape[-2:], dtype=torch.bool, device=scores.device)
     left_out = diagonal.expand(scores.shape)
     if mask is not None:
@@ -210,11 +218,14 @@ def warn_of_lone_positives(mask: Tensor | None, used: Tensor, *filled: Tensor) -
     warn_of_rows("no negative", alone)
 
 
-def warn_of_rows(what: str, where: Tensor) -> None:
-    """Warn of the rows [..., B] that are marked, and name the first few; waits for the device."""
+def warn_of_rows(what: str, where: Tensor, value: str = "loss") -> None:
+    """Warn of the rows [..., B] that are marked, and name the first few; waits for the device.
+
+    `value` is what of such a row is 0.
+    """
     n_rows = int(where.sum())
     if n_rows:
         warn_user(
-            f"{n_rows} of {where.numel()} rows have {what} and so loss 0: {row_numbers(where)}. "
-            "Leave them out of the mean.",
+            f"{n_rows} of {where.numel()} rows have {what} and so {value} 0: "
+            f"{row_numbers(where)}. Leave them out of the mean.",
         )

@@ -184,9 +184,12 @@ def _checked_mask(
 ) -> Tensor:
     """Return the mask [B, M], already rolled by `offset`: a view."""
     scores = anchors.new_empty(()).expand(len(anchors), n_columns)  # shape, dtype and device only
-    return expand_mask(
+    allowed = expand_mask(
         scores, mask, symmetric=symmetric, offset=offset, validate_args=validate_args
     )
+    if validate_args:
+        warn_of_rows("no candidate", ~positives_of(allowed))
+    return allowed
 
 
 def _check_losses(losses: Tensor, anchors: Tensor, candidates: Tensor) -> None:

@@ -4,8 +4,9 @@
 is a pair of independent draws. `info_nce_bound` needs scores up to a constant per row, which is
 what InfoNCE trains. The others need them as log p(x, c) / (p(x) p(c)), and `dv_estimate` alone
 allows one constant to be added; a critic that InfoNCE has trained does not fit them. `mask`,
-`validate_args` and errors are those of `rl_infonce.nce.losses`; the estimates over pairs
-also raise `ValueError` where there is no negative.
+`validate_args` and errors are those of `rl_infonce.nce.losses`, but bounds and estimates leave rows
+without any candidate out of their means and do not warn of them; the estimates over pairs also
+raise `ValueError` where there is no negative.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rl_infonce.nce._candidates import (
     check_scores,
     expand_mask,
     positives_of,
+    warn_of_rows,
 )
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 from rl_infonce.nce.losses import nats_to_pick_positive
@@ -46,7 +48,7 @@ def info_nce_bound(
     the information. Evaluate held-out pairs. `mask` keeps the formula honest about how many
     candidates a row has, but what takes part must not depend on the anchor: a mask of similar
     candidates removes the hard negatives and voids the bound, and so does one of neighbours in time
-    that look alike. Rows without any candidate are left out of the mean.
+    that look alike. Rows without any candidate are left out of the mean, 0 if none has one.
 
     Args:
         scores: [..., B, M] log-scores, M >= B, already divided by the temperature.
@@ -62,7 +64,7 @@ def info_nce_bound(
         tensor(8.)
     """
     with autocast_off(scores):
-        allowed, _ = allowed_scores(scores, mask, validate_args=validate_args)
+        allowed, _ = allowed_scores(scores, mask, validate_args=validate_args, warn=False)
         losses = nats_to_pick_positive(allowed)  # [..., B]
     gained = log_candidates(scores, mask=mask, validate_args=False) - losses
     return _mean_over_used_rows(gained, scores, mask)
@@ -79,13 +81,16 @@ def log_candidates(
         validate_args: Whether to check values as well as shapes.
 
     Returns:
-        [..., B] in nats, >= 0, float32 or float64, without gradient; 0 for a row without any.
+        [..., B] in nats, >= 0, float32 or float64, without gradient; 0 for a row without any,
+        which a warning names.
     """
     check_scores(scores)
     like = at_least_float32(scores[..., 0].detach())  # [..., B]
     if mask is None:
         return torch.full_like(like, math.log(scores.shape[-1]))
     allowed = expand_mask(scores, mask, validate_args=validate_args)
+    if validate_args:
+        warn_of_rows("no candidate", ~positives_of(allowed), "ceiling")
     return allowed.sum(dim=-1).clamp_min(1).to(like.dtype).log()
 
 

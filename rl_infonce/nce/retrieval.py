@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_infonce.nce._candidates import allowed_scores, check_scores, expand_mask, positives_of
+from rl_infonce.nce._candidates import (
+    allowed_scores,
+    check_scores,
+    expand_mask,
+    positives_of,
+    warn_of_rows,
+)
 
 
 def retrieval_accuracy(
@@ -23,7 +29,8 @@ def retrieval_accuracy(
 
     Returns:
         [..., B] accuracies without gradient: 1 if the positive alone is best, 1/n if it shares the
-        best score with n - 1 others, else 0 (also for a NaN score or a row without candidates).
+        best score with n - 1 others, else 0 (also for a NaN score or a row without candidates,
+        which a warning names).
 
     Example:
         >>> retrieval_accuracy(torch.tensor([[2.0, 2.0, 1.0], [0.0, 5.0, 1.0]]))
@@ -31,7 +38,7 @@ def retrieval_accuracy(
     """
     check_scores(scores)
     if mask is not None and validate_args:
-        expand_mask(scores, mask)
+        warn_of_rows("no candidate", ~positives_of(expand_mask(scores, mask)), "accuracy")
     allowed, used = allowed_scores(scores, mask, validate_args=False)  # [..., B, M]
     best = allowed.amax(dim=-1)  # [..., B]
     n_best = (allowed == best.unsqueeze(-1)).sum(dim=-1)  # [..., B]

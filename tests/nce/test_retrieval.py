@@ -50,6 +50,6 @@ def test_retrieval_accuracy_refuses_a_mask_without_positives() -> None:
 
 def test_a_row_without_candidates_finds_nothing() -> None:
     mask = torch.tensor([[True, True], [False, False]])
-    with pytest.warns(UserWarning, match=r"1 of 2 rows have no candidate"):
+    with pytest.warns(UserWarning, match=r"1 of 2 rows have no candidate and so accuracy 0: 1\."):
         found = retrieval_accuracy(torch.eye(2), mask=mask)
     assert found.tolist() == [1.0, 0.0]
