@@ -271,7 +271,8 @@ def negative_sampling(
     Representations of Words and Phrases", eq. 4). It does not estimate p(x|c): it identifies
     s = log p(x|c) - log q(x) - log K, pointwise mutual information shifted by log K if q is the
     marginal (Levy & Goldberg 2014). It equals `local_nce` where K q = 1, that is for uniform noise
-    with K = |V|. Good for embeddings; wrong where probabilities are wanted.
+    with K = |V|. Good for embeddings; where probabilities are wanted take `local_nce`, which allows
+    for log q and log K itself.
 
     Args:
         positive_scores: [B] or [B, P].
