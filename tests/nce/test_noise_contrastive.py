@@ -242,6 +242,22 @@ def test_negative_sampling_shifts_the_scores_of_local_nce_by_log_k_q() -> None:
     torch.testing.assert_close(shifted, local(g))
 
 
+@pytest.mark.parametrize("n_noise", [1, 2])
+def test_local_nce_without_log_q_is_least_at_the_density_ratio(n_noise: int) -> None:
+    """Exact expectation over all pairs of 3 contexts and 3 outcomes, negatives from p(x)."""
+    joint = given_samples(n_noise=3).noise.exp()
+    joint = joint / joint.sum()
+    marginal = joint.sum(dim=0)
+    scores = (joint / joint.sum(dim=1, keepdim=True) / marginal).log().requires_grad_()
+    draws = torch.cartesian_prod(*[torch.arange(3)] * (2 + n_noise))  # c, x and the noise
+    c, x, noise = draws[:, 0], draws[:, 1], draws[:, 2:]
+    no_log_q = torch.zeros((), dtype=torch.float64)
+    losses = local_nce(scores[c, x], scores[c[:, None], noise], no_log_q, no_log_q)
+    expected = (joint[c, x] * marginal[noise].prod(dim=1) * losses).sum()
+    (gradient,) = torch.autograd.grad(expected, scores)
+    assert float(gradient.abs().max()) < 1e-12  # and the loss is convex in the scores
+
+
 def test_the_partition_function_is_estimated_without_bias() -> None:
     """The mean of the estimate over every possible draw of two samples is Z itself."""
     scores = given_samples(n_noise=4).noise[0]
