@@ -26,6 +26,21 @@ def symmetric_info_nce(scores: Matrix, mask: Mask | None = None) -> list[float]:
     return [(a + b) / 2 for a, b in zip(info_nce(scores, mask), over_columns, strict=True)]
 
 
+def nt_xent(views: Matrix, temperature: float) -> float:
+    """Chen et al. 2020, eq. 1 and algorithm 1: images 2k-1 and 2k (from 1) are a pair, mean of all.
+
+    -log exp(sim(z_i, z_j) / tau) / sum_k [k != i] exp(sim(z_i, z_k) / tau).
+    """
+    units = [unit(view) for view in views]
+    similarities = dot_products(units, units)
+    total = 0.0
+    for i, row in enumerate(similarities):
+        j = i + 1 if i % 2 == 0 else i - 1
+        others = sum(math.exp(row[k] / temperature) for k in range(len(row)) if k != i)
+        total -= math.log(math.exp(row[j] / temperature) / others)
+    return total / len(units)
+
+
 def info_nce_bound(scores: Matrix, mask: Mask | None = None) -> float:
     """Poole et al. 2019, I_NCE: mean of log f(x_i, y_i) / (1/N_i sum_j f(x_i, y_j))."""
     total = 0.0

@@ -55,6 +55,15 @@ def test_losses_equal_loop_oracles(name: str, shape: tuple[int, int], masked: bo
     assert losses.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
+def test_nt_xent_is_info_nce_of_both_views_as_the_page_has_it() -> None:
+    n, temperature = 4, 0.5
+    a, b = views = torch.nn.functional.normalize(normal(2, n, 3), dim=-1)
+    scores = torch.cat([a, b]) @ torch.cat([b, a]).T / temperature
+    mask = ~torch.eye(2 * n, dtype=torch.bool).roll(n, 1)
+    expected = oracles.nt_xent(views.transpose(0, 1).reshape(2 * n, 3).tolist(), temperature)
+    assert info_nce(scores, mask=mask).mean().item() == pytest.approx(expected)
+
+
 @BOTH
 def test_losses_broadcast_the_mask(loss: Loss) -> None:
     scores, mask = random_scores(2, 4, 4), random_mask(4, 4)
