@@ -54,9 +54,10 @@ def contrast(
     """Return the InfoNCE loss of each anchor against embedded candidates.
 
     The scores are scale * anchors @ candidates.T, computed in at least float32: bfloat16 products
-    near 100 lie 0.5 apart. See `info_nce` and `symmetric_info_nce` for the losses and `tiled` for
-    how large batches do without the [B, M] scores: then memory grows with B + M, and the loss can
-    be differentiated only once.
+    near 100 lie 0.5 apart. Products of float32 are as exact as `torch.set_float32_matmul_precision`
+    allows: leave it at its default, "highest", for large scales. See `info_nce` and
+    `symmetric_info_nce` for the losses and `tiled` for how large batches do without the [B, M]
+    scores: then memory grows with B + M, and the loss can be differentiated only once.
 
     Args:
         anchors: [B, D].

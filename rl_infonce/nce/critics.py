@@ -24,6 +24,9 @@ MAX_LOG_SCALE = math.log(100.0)
 class Critic(nn.Module, ABC):
     """What all critics share: checked inputs, float32 arithmetic, a temperature.
 
+    Products of float32 are as exact as `torch.set_float32_matmul_precision` allows: leave it at its
+    default, "highest", for large scales.
+
     Args:
         anchor_dim: Size of an anchor, >= 1.
         candidate_dim: Size of a candidate, >= 1.
