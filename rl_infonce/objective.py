@@ -99,6 +99,9 @@ class TemporalInfoNCELoss:
     def mi_lower_bound(self) -> Tensor:
         """[] nats, of the first term (van den Oord et al. 2018, appendix A.1).
 
+        It is on what the anchor tells about the future: the present, with `action_conditioning`
+        also the actions in between, and with `context="gru"` the past.
+
         Equal images stay among its candidates, unlike in the loss. Four things void it still
         (`rl_infonce.nce.info_nce_bound`): pairs that were trained on before; candidates left out by
         `min_gap`, whose likeness to the positive it would count; candidates of the anchor's own
