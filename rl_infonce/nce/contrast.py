@@ -77,7 +77,7 @@ def contrast(
         min_gap: Fewer steps apart than this, candidates of one episode are no negatives of one
             another; 0 masks nothing, 1 masks exact repetitions of the positive.
         tile: Rows and columns of scores held at a time; None for all scores at once, "auto" for
-            whichever was measured faster on a CPU. On a GPU all at once is always faster, and
+            whichever was measured faster on a CPU. On a GPU all at once was always faster, and
             "auto" takes tiles only to save memory, from as many scores as 16384 x 16384.
         validate_args: Whether to check values as well as shapes: that losses are finite, positives
             allowed by `mask`, and that each anchor has a negative, else a warning names it.
