@@ -98,13 +98,22 @@ class NanGuardCallback(BaseCallback):
         return [names.get(id(p), "a parameter outside the policy") for p in bad]
 
 
-def check_finite(model: BaseAlgorithm) -> None:
-    """Raise unless all weights of a model's policy are finite."""
-    for name, tensor in model.policy.state_dict().items():
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+def check_finite(model: BaseAlgorithm, *, has_checkpoint: bool) -> None:
+    """Raise unless all weights of a model's policy are finite, and no buffer is NaN.
+
+    A buffer may hold -inf on purpose, as masks of attention do.
+    """
+    policy = model.policy
+    weights = {name for name, _ in policy.named_parameters(remove_duplicate=False)}
+    for name, tensor in policy.state_dict().items():
+        is_bad = torch.isnan(tensor) if name not in weights else ~torch.isfinite(tensor)
+        if is_bad.any():
+            way_out = (
+                "The last checkpoint is kept; resume from it" if has_checkpoint else "Train anew"
+            )
             raise FloatingPointError(
                 f"Expected finite weights at step {model.num_timesteps}, got NaN or infinity in "
-                f"{name}. The last checkpoint is kept; resume from it with a lower learning rate."
+                f"{name}. {way_out} with a lower learning rate."
             )
 
 

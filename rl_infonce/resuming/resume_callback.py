@@ -294,7 +294,7 @@ class ResumeCallback(BaseCallback):
 
     def _save(self) -> None:
         model = self.model
-        check_finite(model)
+        check_finite(model, has_checkpoint=bool(checkpoints(self.folder)))
         _sync_tables(model, self._others())
         state = get_run_state(model, self._others())
         state["replay"] = self._replay(model, state["inexact"])

@@ -238,9 +238,21 @@ def test_weights_that_are_not_finite_are_not_saved(finished: Path) -> None:
         def _on_training_end(self) -> None:
             self.model.policy.state_dict()["value_net.bias"].fill_(torch.nan)
 
-    with pytest.raises(FloatingPointError, match=r"at step 256, got NaN or infinity in value_net"):
+    with pytest.raises(
+        FloatingPointError, match=r"at step 256, .* in value_net.*The last checkpoint"
+    ):
         learn(model, run, Poison(), n=256)
     assert latest_checkpoint(finished).step == 192
+
+
+def test_a_mask_of_minus_infinity_is_saved_and_a_nan_is_not(tmp_path: Path) -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs())
+    model.policy.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    learn(model, ResumeCallback(tmp_path / "run", save_freq=40), n=64)
+    assert latest_checkpoint(tmp_path / "run").step == 64
+    model.policy.get_buffer("mask").fill_(torch.nan)
+    with pytest.raises(FloatingPointError, match=r"infinity in mask\. Train anew with a lower"):
+        learn(model, ResumeCallback(tmp_path / "none", save_freq=40), n=128)
 
 
 def test_sb3s_own_file_lies_beside_the_state(finished: Path) -> None:
