@@ -57,6 +57,15 @@ def pack_state(tree: Any) -> StateBytes:
     return StateBytes(text, save(tensors))
 
 
+def can_pack(tree: Any) -> bool:
+    """Return whether `pack_state` takes a tree."""
+    try:
+        pack_state(tree)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def unpack_state(packed: StateBytes) -> Any:
     """Return the tree that was packed; ValueError for damaged or foreign bytes.
 

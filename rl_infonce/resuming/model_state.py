@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
@@ -18,6 +19,7 @@ from stable_baselines3.common.save_util import recursive_getattr
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
+from rl_infonce.files.state_file import can_pack
 from rl_infonce.resuming.action_noise import get_noise_state, noise_words, set_noise_state
 from rl_infonce.resuming.env_state import (
     UnknownStateError,
@@ -95,7 +97,7 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
         "variables": {name: recursive_getattr(model, name) for name in _variables(model)},
         "counters": _attributes(model, _COUNTERS),
         "observed": _attributes(model, _OBSERVED),
-        "statistics": _attributes(model, _STATISTICS),
+        "statistics": _statistics(model),
         "lstm": _attributes(model, _LSTM),
         "exploration": _exploration_matrices(model),
         "action_noise": noise,
@@ -283,6 +285,23 @@ def _noise(model: BaseAlgorithm) -> ActionNoise | None:
     return getattr(model, "action_noise", None)
 
 
+def _statistics(model: BaseAlgorithm) -> dict[str, deque[Any] | None]:
+    """Return the infos and successes of the last episodes, without what no checkpoint can hold.
+
+    SB3 reads `r` and `l` of an info, to which wrappers may add anything.
+    """
+    infos, successes = model.ep_info_buffer, model.ep_success_buffer
+    if infos is None or successes is None:  # before the first `learn`
+        return dict.fromkeys(_STATISTICS)
+    kept = ({key: each for key, each in info.items() if can_pack({key: each})} for info in infos)
+    return {
+        "ep_info_buffer": deque(
+            (each for each in kept if "r" in each and "l" in each), infos.maxlen
+        ),
+        "ep_success_buffer": deque(filter(can_pack, successes), successes.maxlen),
+    }
+
+
 def _exploration_matrices(model: BaseAlgorithm) -> dict[str, torch.Tensor]:
     names = ("exploration_mat", "exploration_matrices")
     return _attributes(_state_dependent_noise(model), names)
@@ -356,7 +375,7 @@ def _pending(model: BaseAlgorithm) -> dict[str, Any]:
     numbers = {
         name
         for name, value in logger.name_to_value.items()
-        if isinstance(value, int | float | str | np.generic)
+        if isinstance(value, int | float | str | np.generic) and can_pack(value)
     }
     return {
         each: {name: value for name, value in getattr(logger, each).items() if name in numbers}

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_infonce import InfoNCECallback
 from rl_infonce.files import durable
+from rl_infonce.resuming.model_state import get_run_state
 from rl_infonce.resuming.resume_callback import NotSavedError, ResumeCallback
 from rl_infonce.resuming.run_logs import EpisodeLogCallback, run_logger
 from rl_infonce.runs.checkpoints import (
@@ -253,6 +255,44 @@ def test_a_mask_of_minus_infinity_is_saved_and_a_nan_is_not(tmp_path: Path) -> N
     model.policy.get_buffer("mask").fill_(torch.nan)
     with pytest.raises(FloatingPointError, match=r"infinity in mask\. Train anew with a lower"):
         learn(model, ResumeCallback(tmp_path / "none", save_freq=40), n=128)
+
+
+class Outcome(IntEnum):
+    """How an episode of the user's ends."""
+
+    WON = 1
+
+
+class TellMore(BaseCallback):
+    """What a user's wrapper may say about episodes."""
+
+    def _on_rollout_start(self) -> None:
+        infos, successes = self.model.ep_info_buffer, self.model.ep_success_buffer
+        assert infos is not None
+        assert successes is not None
+        told = {"seed": 3, "task": np.str_("reach"), "file": Path("level"), "outcome": Outcome.WON}
+        infos.append({"r": 1.5, "l": 9, "t": 0.1, **told})
+        infos.append({"r": Outcome.WON, "l": 9})
+        successes.extend([True, Outcome.WON])
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def test_what_is_told_of_episodes_stands_in_no_checkpoints_way(tmp_path: Path) -> None:
+    model, again = (PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32) for _ in range(2))
+    learn(model, ResumeCallback(tmp_path, save_freq=32), TellMore(), n=64)
+    assert ResumeCallback(tmp_path).restore(again)
+    assert again.ep_info_buffer is not None
+    expected = {"r": 1.5, "l": 9, "t": 0.1, "seed": 3}
+    assert [each for each in again.ep_info_buffer if "seed" in each] == 2 * [expected]
+    assert again.ep_info_buffer.maxlen == 100
+    assert_same(list(again.ep_success_buffer or ()), [True, True])
+    model.logger.record("task", np.str_("reach"))
+    model.logger.record("score", np.float32(2))
+    pending = get_run_state(model)["logger"]["name_to_value"]
+    assert pending["score"] == 2
+    assert "task" not in pending
 
 
 def test_sb3s_own_file_lies_beside_the_state(finished: Path) -> None:
