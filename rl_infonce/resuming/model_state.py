@@ -65,7 +65,7 @@ _OF_CALLBACKS: dict[type, tuple[str, ...]] = {
         *("evaluations_timesteps", "evaluations_length", "evaluations_successes"),
     ),
     sb3_callbacks.EveryNTimesteps: ("last_time_trigger",),
-    sb3_callbacks.StopTrainingOnMaxEpisodes: ("n_episodes", "_total_max_episodes"),
+    sb3_callbacks.StopTrainingOnMaxEpisodes: ("n_episodes",),
     sb3_callbacks.StopTrainingOnNoModelImprovement: (
         *("last_best_mean_reward", "no_improvement_evals"),
     ),

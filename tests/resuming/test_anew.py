@@ -7,7 +7,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from stable_baselines3 import DQN, PPO
-from stable_baselines3.common.callbacks import EvalCallback, EveryNTimesteps
+from stable_baselines3.common.callbacks import (
+    EvalCallback,
+    EveryNTimesteps,
+    StopTrainingOnMaxEpisodes,
+)
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -73,6 +77,19 @@ def test_other_settings_of_the_environment_are_refused(
         return
     with pytest.raises(ValueError, match=message):
         resume(tmp_path).restore(ppo(**changes))
+
+
+def test_a_raised_number_of_episodes_holds(tmp_path: Path) -> None:
+    def learn(n_steps: int, n_episodes: int) -> StopTrainingOnMaxEpisodes:
+        model = PPO("MlpPolicy", make_vec_env("CartPole-v1", seed=0), **SMALL)
+        run, stop = resume(tmp_path), StopTrainingOnMaxEpisodes(n_episodes)
+        run.restore(model)
+        model.learn(n_steps - model.num_timesteps, [stop, run], reset_num_timesteps=False)
+        return stop
+
+    n_former = learn(128, 100).n_episodes
+    assert n_former > 1
+    assert learn(1000, n_former + 2).n_episodes == n_former + 2
 
 
 class Opaque(gym.Wrapper[Any, Any, Any, Any]):
