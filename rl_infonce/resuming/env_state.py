@@ -79,7 +79,13 @@ _ARGUMENTS: dict[type, tuple[str, ...]] = {
 _MOMENTS = ("mean", "var", "count")
 _HISTORY = {"episode_returns", "episode_lengths", "episode_times"}
 """What SB3's `Monitor` keeps of all episodes, which no step reads and which grows without end."""
-_NOT_STATE = {"env", "ale", "spec", "t_start", *_HISTORY}
+_NO_STEP_READS = {
+    *("render_mode", "screen", "clock", "fullpath", "_disable_render_order_enforcing"),
+    *("info_keywords", "reset_keywords", "allow_early_resets"),
+    *("_ezpickle_args", "_ezpickle_kwargs", "_saved_kwargs"),
+}
+"""Arguments for windows, files and logs, and copies of arguments, which the user may change."""
+_NOT_STATE = {"env", "ale", "spec", "t_start", *_HISTORY, *_NO_STEP_READS}
 
 
 class UnknownStateError(TypeError):
@@ -260,7 +266,8 @@ def _set_part_state(part: Any, state: Mapping[str, Any]) -> None:
         part.set_state(state["own"])
         return
     for key, value in state["numbers"].items():
-        setattr(part, key, deepcopy(value))
+        if key not in _NOT_STATE:  # which former versions stored
+            setattr(part, key, deepcopy(value))
     for key, stream in state["streams"].items():
         generator = np.random.Generator(np.random.PCG64())
         generator.bit_generator.state = stream

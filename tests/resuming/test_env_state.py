@@ -10,6 +10,7 @@ import pytest
 from gymnasium import wrappers
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     SubprocVecEnv,
@@ -298,6 +299,32 @@ def test_what_has_no_readable_state_is_named() -> None:
     with pytest.raises(UnknownStateError, match=r"got SubprocVecEnv\. Use make_atari_vec_env"):
         get_env_state(env)
     env.close()
+
+
+def test_arguments_for_windows_and_logs_are_the_new_ones() -> None:
+    def build(mode: str | None, **logged: Any) -> Any:
+        env = DummyVecEnv([lambda: Monitor(gym.make("CartPole-v1", render_mode=mode), **logged)])
+        env.reset()
+        return env
+
+    env = build("rgb_array", info_keywords=("score",), allow_early_resets=False)
+    state = get_env_state(env)
+    again = build(None)
+    for saved in (state, _as_stored_before(state)):
+        set_env_state(again, saved)
+        monitor = again.envs[0]
+        assert monitor.unwrapped.render_mode is None
+        assert (monitor.info_keywords, monitor.allow_early_resets) == ((), True)
+        assert_same(monitor.unwrapped.state, env.envs[0].unwrapped.state)
+
+
+def _as_stored_before(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state as versions wrote it that took these arguments for state."""
+    given = {"render_mode": "human", "info_keywords": ("score",), "allow_early_resets": False}
+    (layer,) = state["layers"]
+    (game,) = layer["envs"]
+    parts = [{**part, "numbers": {**part["numbers"], **given}} for part in game]
+    return {"layers": [{**layer, "envs": [parts]}]}
 
 
 def test_an_environment_of_other_parts_is_refused() -> None:
