@@ -34,13 +34,13 @@ class ReplayShards:
         self._folder = folder
         self._written: dict[str, str] = {}  # place in the buffer to path
         self._digests: dict[str, str] = {}
-        self._n_added = 0
+        self._n_added, self._pos, self._is_full = 0, 0, False
 
     def save(self, buffer: ReplayBuffer, n_added: int) -> dict[str, Any]:
         """Write the rows added since the last call, and return what `load_replay` needs.
 
-        `n_added` counts the rows that were ever added. Rows that cannot be written now are
-        written by the next call.
+        `n_added` counts the rows that `learn` ever added; where others added some, all are written.
+        Rows that cannot be written now are written by the next call.
         """
         if type(buffer) not in _KNOWN:
             names = ", ".join(each.__name__ for each in _KNOWN)
@@ -49,8 +49,7 @@ class ReplayShards:
                 "not saved."
             )
         n_rows = buffer.buffer_size if buffer.full else buffer.pos
-        fresh = min(n_added - self._n_added, n_rows)
-        changed = (buffer.pos - 1 - np.arange(fresh)) % buffer.buffer_size
+        changed = (buffer.pos - 1 - np.arange(self._n_fresh(buffer, n_added))) % buffer.buffer_size
         shards: dict[str, list[str]] = {}
         for name, array in arrays_of(buffer):
             n_per_shard = max(_BYTES_OF_A_SHARD // max(array[:1].nbytes, 1), 1)
@@ -59,7 +58,7 @@ class ReplayShards:
                 self._shard(name, index, array[:n_rows], n_per_shard, index in stale)
                 for index in range(-(-n_rows // n_per_shard))
             ]
-        self._n_added = n_added
+        self._n_added, self._pos, self._is_full = n_added, buffer.pos, buffer.full
         return {
             "pos": buffer.pos,
             "full": buffer.full,
@@ -73,6 +72,16 @@ class ReplayShards:
         self._digests = dict(saved["sha256"])
         self._written = {path.rpartition("-")[0]: path for path in self._digests}
         self._n_added = int(saved["n_added"])
+        self._pos, self._is_full = int(saved["pos"]), bool(saved["full"])
+
+    def _n_fresh(self, buffer: ReplayBuffer, n_added: int) -> int:
+        """Return how many of the newest rows differ from what was written: all if in doubt."""
+        n_rows = buffer.buffer_size if buffer.full else buffer.pos
+        n_new = n_added - self._n_added  # of `learn`, which may not be alone
+        end = self._pos + n_new
+        is_full = self._is_full or end >= buffer.buffer_size
+        is_alone = (buffer.pos, buffer.full) == (end % buffer.buffer_size, is_full)
+        return min(n_new, n_rows) if is_alone else n_rows
 
     def _shard(self, name: str, index: int, rows: Array, n_per_shard: int, is_stale: bool) -> str:
         """Return the path of a shard below the folder, written if it has changed."""
