@@ -71,10 +71,10 @@ class ResumeCallback(BaseCallback):
     episodes then begin.
 
     Checkpoints are taken between rollouts, and are whole or absent whenever the process dies. If
-    the disk refuses one, there is a warning; five in a row end the training with `NotSavedError`.
-    Nothing is unpickled when they are read, and every byte is compared with its digest. A malicious
-    checkpoint of an Atari game could still crash the process, because ale_py accepts any bytes as
-    the state of an emulator. Put this callback last.
+    the disk refuses one, there is a warning; five in a row end the training with `NotSavedError`,
+    unless it is at its end. Nothing is unpickled when they are read, and every byte is compared
+    with its digest. A malicious checkpoint of an Atari game could still crash the process, because
+    ale_py accepts any bytes as the state of an emulator. Put this callback last.
 
     Beside the state lies SB3's `model.zip`, for `PPO.load`. The model with the highest
     `rollout/ep_rew_mean` at a checkpoint is kept also, once SB3's window of 100 episodes is full.
@@ -262,7 +262,11 @@ class ResumeCallback(BaseCallback):
         has_trained = self.num_timesteps > self._begun_at
         if has_trained and not self._stops and self.num_timesteps >= self.locals["total_timesteps"]:
             make_updates_due(self.model)  # they read a rollout that no checkpoint holds
-            self._try_to_save()
+            try:
+                self._save()
+            except OSError as error:
+                end = "training has ended, and `model.save` keeps the model."
+                warn_user(f"{self._unsaved(error)}; {end}", RuntimeWarning)
 
     def _others(self) -> Iterable[BaseCallback]:
         """Return all callbacks of the training, this one also for its count of calls."""
@@ -271,16 +275,11 @@ class ResumeCallback(BaseCallback):
 
     def _try_to_save(self) -> None:
         """Save or warn; a disk that is full now may have room an interval later."""
-        self._last_save = self.n_calls
         try:
             self._save()
         except OSError as error:
             self._n_failures += 1
-            step = self.num_timesteps
-            before = (
-                "The one before it is whole" if checkpoints(self.folder) else "None is before it"
-            )
-            what = f"Step {step} has no checkpoint: {error}. {before}"
+            what = self._unsaved(error)
             if self._n_failures >= _MOST_FAILURES:
                 raise NotSavedError(f"{what}; {_MOST_FAILURES} tries in a row failed.") from error
             warn_user(
@@ -289,11 +288,14 @@ class ResumeCallback(BaseCallback):
                 f"(failure {self._n_failures} of {_MOST_FAILURES}).",
                 RuntimeWarning,
             )
-            return
-        self._n_failures = 0
+
+    def _unsaved(self, error: OSError) -> str:
+        before = "The one before it is whole" if checkpoints(self.folder) else "None is before it"
+        return f"Step {self.num_timesteps} has no checkpoint: {error}. {before}"
 
     def _save(self) -> None:
         model = self.model
+        self._last_save = self.n_calls
         check_finite(model, has_checkpoint=bool(checkpoints(self.folder)))
         _sync_tables(model, self._others())
         state = get_run_state(model, self._others())
@@ -319,6 +321,7 @@ class ResumeCallback(BaseCallback):
         path = write_checkpoint(self.folder, self.num_timesteps, files, about, shared=shared)
         prune_checkpoints(self.folder, self.n_kept, newest=path)
         self.saved_step = self.num_timesteps
+        self._n_failures = 0
 
     def _replay(self, model: BaseAlgorithm, inexact: list[str]) -> dict[str, Any] | None:
         buffer = getattr(model, "replay_buffer", None)

@@ -95,6 +95,22 @@ def test_a_full_disk_is_reported_and_tried_again(
     assert [read_checkpoint(path).step for path in checkpoints(tmp_path)] == [320, 256, 64]
 
 
+def test_a_last_checkpoint_that_fails_ends_no_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(tmp_path, save_freq=32)
+    run._n_failures = 4
+
+    def refuse(descriptor: int) -> None:
+        if model.num_timesteps == 64:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(durable, "_fsync", refuse)
+    with pytest.warns(RuntimeWarning, match=r"Step 64 has .*None is .*; training has ended, and"):
+        model.learn(64, callback=run)
+    assert not checkpoints(tmp_path)
+
+
 def test_steps_may_be_counted_anew(tmp_path: Path) -> None:
     run = ResumeCallback(tmp_path)
     model = ALGORITHMS["DQN"](policy_kwargs())
