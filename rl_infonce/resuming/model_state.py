@@ -130,8 +130,9 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     if not exact or state["env"] is None or model.env is None:
         set_moments(model.env, state["normalization"])
         model._last_obs = None  # learn() resets the environment
-        if model.env is not None and model.seed is not None:  # other episodes than the first ones
-            grown = np.random.SeedSequence([model.seed, model.num_timesteps]).generate_state(1)
+        if model.env is not None:  # other episodes than the first ones
+            entropy = None if model.seed is None else [model.seed, model.num_timesteps]
+            grown = np.random.SeedSequence(entropy).generate_state(1)
             model.env.seed(int(grown[0] >> 1))
         return
     set_env_state(model.env, state["env"])

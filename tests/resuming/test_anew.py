@@ -103,21 +103,29 @@ class Opaque(gym.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
 
-def opaque(starts: list[float], name: str = "CartPole-v1") -> DummyVecEnv:
+def opaque(
+    starts: list[float], name: str = "CartPole-v1", *, seed: int | None = None
+) -> DummyVecEnv:
     def make() -> gym.Env[Any, Any]:
         env = Opaque(gym.make(name))
         env.starts = starts
         return Monitor(env)
 
-    return DummyVecEnv([make])
+    games = DummyVecEnv([make])
+    games.seed(seed)
+    return games
 
 
 @pytest.mark.filterwarnings("ignore:This run cannot be resumed exactly")
-def test_every_session_has_other_episodes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seed", "env_seed"), [(0, None), (None, 0)], ids=["model", "games"])
+def test_every_session_has_other_episodes(
+    tmp_path: Path, seed: int | None, env_seed: int | None
+) -> None:
     seen: list[list[float]] = []
     for _ in range(3):
         starts: list[float] = []
-        model, run = PPO("MlpPolicy", opaque(starts), **SMALL), resume(tmp_path)
+        games = opaque(starts, seed=env_seed)
+        model, run = PPO("MlpPolicy", games, **{**SMALL, "seed": seed}), resume(tmp_path)
         run.restore(model)
         model.learn(64, callback=run, reset_num_timesteps=False)
         seen.append(starts)
