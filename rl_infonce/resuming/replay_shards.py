@@ -133,10 +133,14 @@ def load_replay(buffer: ReplayBuffer, saved: Mapping[str, Any], folder: Path) ->
 def end_last_episode(buffer: ReplayBuffer) -> None:
     """Let the newest row end its episode, where another one begins behind it.
 
-    SB3 does so in lean buffers (`optimize_memory_usage`) where `learn` counts steps anew.
+    A buffer without timeouts, as lean ones are (`optimize_memory_usage`), takes it for a terminal
+    state: SB3 does so where `learn` counts steps anew.
     """
-    ends = buffer.dones if buffer.optimize_memory_usage else buffer.timeouts
-    ends[(buffer.pos - 1) % buffer.buffer_size] = True
+    row = (buffer.pos - 1) % buffer.buffer_size
+    if buffer.handle_timeout_termination:
+        buffer.timeouts[row, buffer.dones[row] == 0] = True  # a terminal state stays one
+    else:
+        buffer.dones[row] = True
 
 
 def _inside(folder: Path, name: str) -> Path:

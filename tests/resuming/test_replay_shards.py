@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from rl_infonce.resuming import replay_shards
-from rl_infonce.resuming.replay_shards import ReplayShards, arrays_of, load_replay
+from rl_infonce.resuming.replay_shards import ReplayShards, arrays_of, end_last_episode, load_replay
 
 N_ROWS = 10
 Add = Callable[[int], None]
@@ -35,6 +35,23 @@ def adding_to(buffer: ReplayBuffer) -> Add:
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_shards, "_BYTES_OF_A_SHARD", 16)  # 4 rows of rewards
+
+
+@pytest.mark.parametrize("has_timeouts", [True, False])
+def test_an_end_that_was_there_stays_as_it_was(has_timeouts: bool) -> None:
+    """Rows of four games: one goes on, one is terminal, one timed out, one goes on."""
+    buffer = empty(4, handle_timeout_termination=has_timeouts)
+    add = adding_to(buffer)
+    add(1)
+    buffer.dones[0, 1:3] = True
+    buffer.timeouts[0, 2] = has_timeouts
+    end_last_episode(buffer)
+    n_ended = buffer.dones[0] + buffer.timeouts[0]
+    assert (n_ended > 0).all()
+    is_terminal = buffer.dones[0] * (1 - buffer.timeouts[0])  # as SB3 samples it
+    assert is_terminal.tolist() == [0, 1, 0, 0] if has_timeouts else [1, 1, 1, 1]
+    add(N_ROWS)
+    assert not buffer.timeouts.any(), "of a row that is gone"
 
 
 def assert_written(shards: ReplayShards, buffer: ReplayBuffer, n_added: int, folder: Path) -> None:
