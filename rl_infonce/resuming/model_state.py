@@ -18,6 +18,7 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.save_util import recursive_getattr
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
+from torch.optim import Optimizer
 
 from rl_infonce.files.state_file import can_pack
 from rl_infonce.resuming.action_noise import get_noise_state, noise_words, set_noise_state
@@ -58,6 +59,9 @@ _NORMALIZATION = (
     *("clip_obs", "clip_reward", "gamma", "epsilon"),
 )
 _N_NORMALIZERS = "number of VecNormalize"
+_OPTIMIZER = "policy_kwargs.optimizer_class"
+_NEED_MOMENTS = ("amsgrad", "centered", "momentum")
+"""Settings of torch's optimizers with which they keep more of former gradients."""
 _NOT_SETTINGS = {*_COUNTERS, "start_time", "verbose", "tensorboard_log", "_custom_logger", "device"}
 _OF_CALLBACKS: dict[type, tuple[str, ...]] = {
     sb3_callbacks.EvalCallback: (
@@ -116,10 +120,12 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     """Set the state of a model that was built as the saved one, before `learn` goes on.
 
     What `learn` itself changes before its first rollout is set there, by `set_streams`. Without
-    `exact`, the environment begins with new episodes, which are normalised as the former ones were.
+    `exact`, the environment begins with new episodes, which are normalised as the former ones were,
+    and optimizers have the model's own settings.
     """
     # Given a name instead of a dict, SB3 would load a file of that name.
-    model.set_parameters(dict(state["parameters"]), exact_match=True, device=model.device)
+    parameters = dict(state["parameters"]) if exact else _with_own_settings(model, state)
+    model.set_parameters(parameters, exact_match=True, device=model.device)
     for name in _variables(model):
         recursive_getattr(model, name).data.copy_(state["variables"][name])
     _set_attributes(model, state["counters"], _COUNTERS)
@@ -256,6 +262,29 @@ def _is_decided(name: str) -> bool:
 def _variables(model: BaseAlgorithm) -> list[str]:
     """Return the names of tensors outside the policy, e.g. SAC's entropy coefficient."""
     return list(model._get_torch_save_params()[1])
+
+
+def _with_own_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state's parameters, but settings of optimizers as the model has them.
+
+    Moments of gradients begin anew where such settings cannot go on from the state's.
+    """
+    parameters = dict(state["parameters"])
+    is_same = model_settings(model).get(_OPTIMIZER) == state["settings"].get(_OPTIMIZER)
+    for name in model._get_torch_save_params()[0]:
+        optimizer = recursive_getattr(model, name)
+        if isinstance(optimizer, Optimizer):
+            own, former = optimizer.state_dict(), parameters[name]
+            pairs = list(zip(own["param_groups"], former["param_groups"], strict=True))
+            groups = [{**one, "params": other["params"]} for one, other in pairs]
+            fits = is_same and all(_has_moments(one, other) for one, other in pairs)
+            parameters[name] = {"state": former["state"], "param_groups": groups} if fits else own
+    return parameters
+
+
+def _has_moments(group: Mapping[str, Any], former: Mapping[str, Any]) -> bool:
+    """Return whether an optimizer with former settings kept all that one with new ones reads."""
+    return not any(group.get(name) and not former.get(name) for name in _NEED_MOMENTS)
 
 
 def _attributes(owner: Any, names: Iterable[str]) -> dict[str, Any]:

@@ -103,6 +103,30 @@ def test_other_settings_are_possible_on_request(
     assert latest_checkpoint(finished).about["is_exact"] is False
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "keeps_moments"),
+    [
+        ({"optimizer_kwargs": {"weight_decay": 0.5, "eps": 0.25}}, True),
+        ({"optimizer_kwargs": {"amsgrad": True}}, False),
+        ({"optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": {"momentum": 0.5}}, False),
+        ({"optimizer_class": torch.optim.Adagrad, "optimizer_kwargs": {"eps": 0.25}}, False),
+    ],
+)
+def test_other_settings_of_the_optimizer_hold(
+    optimizer: dict[str, Any], keeps_moments: bool, finished: Path
+) -> None:
+    kwargs = {**policy_kwargs(), **optimizer}
+    model, run = ALGORITHMS["PPO"](kwargs), ResumeCallback(finished)
+    expected = dict(model.policy.optimizer.param_groups[0])
+    assert run.restore(model, inexact=True)
+    states = model.policy.optimizer.state_dict()["state"].values()
+    assert any("exp_avg" in each for each in states) is keeps_moments
+    learn(model, run, n=256)
+    (group,) = model.policy.optimizer.param_groups
+    assert group.keys() == expected.keys()
+    assert all(group[name] == expected[name] for name in group.keys() - {"params", "lr"})
+
+
 def test_other_versions_are_listed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     software = {"versions": {"torch": "1.0"}, "git_commit": None}
     monkeypatch.setattr("rl_infonce.resuming.resume_callback.software", lambda: software)
