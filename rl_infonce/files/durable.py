@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -107,12 +108,15 @@ def remove_partial(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until a folder's names are on the disk, except on systems that cannot open folders."""
+    """Wait until a folder's names are on the disk, except on systems that cannot do so."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         _fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF):  # as some shared folders answer
+            raise
     finally:
         os.close(descriptor)
 
