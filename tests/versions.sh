@@ -6,7 +6,8 @@
 #
 # Needs uv (pip install uv), which finds the Pythons or fetches them. One environment at a time is
 # made in a temporary folder: torch with CUDA takes 5 GB. Each ends with a line
-# `3.10 lowest: 5000 passed, 30 skipped`, beside the versions in OUTPUT/3.10-lowest.txt.
+# `3.10 lowest: 5000 passed, 30 skipped` in OUTPUT/counts.txt, beside the versions in
+# OUTPUT/3.10-lowest.txt, and the last lines of output are all of it as a table.
 set -u
 cd "$(dirname "$0")/.."
 output=${OUTPUT:-versions}
@@ -42,8 +43,24 @@ for python in "${pythons[@]}"; do
             counts="not installed"
             failed=1
         fi
-        echo "$python $kind: $counts" | tee -a "$output/counts.txt"
+        touch "$output/counts.txt"
+        others=$(grep -v "^$python $kind:" "$output/counts.txt")
+        echo "$python $kind: $counts"
+        printf '%s\n' "$others" "$python $kind: $counts" | sed '/^$/d' | sort >"$output/counts.txt"
         rm -rf "$folder"
     done
 done
+packages="torch stable-baselines3 sb3-contrib gymnasium ale-py numpy"
+echo "| Python | versions | ${packages// / | } | passed | failed | skipped |"
+echo "| --- | --- |$(for _ in $packages passed failed skipped; do printf ' --- |'; done)"
+while read -r python kind counts; do
+    row="| $python | ${kind%:} |"
+    for package in $packages; do
+        row+=" $(sed -n "s/^$package==\([0-9.]*\).*/\1/p" "$output/$python-${kind%:}.txt") |"
+    done
+    for outcome in passed failed skipped; do
+        row+=" $(grep -oE "[0-9]+ $outcome" <<<"$counts" | cut -d' ' -f1 | grep . || echo 0) |"
+    done
+    echo "$row"
+done <"$output/counts.txt"
 exit $failed
