@@ -32,6 +32,7 @@ TASKS = (
     "Acrobot-v1",
     "MountainCar-v0",
     "Pendulum-v1",
+    "BipedalWalker-v3",
 )
 KEPT = {"White": 0.0, "Drifting": float(np.exp(-1 / 50))}
 """Share of a distractor's value that stays in each step, by kind."""
