@@ -1,0 +1,200 @@
+"""Does today's code train what the code of a study trained, to the last digit?
+
+Studies take days, and are not made again at each commit. This trains the first steps of each arm of
+a study twice on one machine, at the commit that its results name and at today's, and compares the
+returns and losses that both wrote.
+
+    python experiments/repeats.py --output experiments/results/repeats.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from regime_grids import Grid, read_grid
+
+from rl_infonce.device import processor_name
+from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.runs.run_directory import software
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "experiments" / "results"
+Numbers: TypeAlias = dict[str, float]
+"""Name of each number that a training wrote -> the number."""
+
+REGIMES = {
+    **{"sac_sparse_distractors": 3000, "sac_features_plain": 3000, "td3_distractors": 3000},
+    **{"ppo_selected_distractors": 16_384, "ppo_selected_plain": 16_384},
+}
+"""Confirmation of the present default for vectors -> number of steps, most of which train."""
+SWEEPS = {
+    ("minibatch_weak_arms", "weak"): 4096,
+    ("dqn_interval", "baseline"): 6000,
+    ("dqn_interval", "each_update"): 6000,
+}
+"""Study and arm on images -> number of steps, which hold some updates."""
+_REGIME = (
+    *("experiments/regimes.py", "train", "OUT/grid.toml"),
+    *("--runs", "OUT/locks", "--output", "OUT"),
+)
+_CLI = "import sys; from rl_infonce.cli import main; sys.exit(main())"
+NOT_COMPARED = ("time/", "floor_")
+"""What depends on the machine, and floors, whose rows are drawn from a stream of their own."""
+
+
+class Plan(NamedTuple):
+    """A training of a study, shortened."""
+
+    study: str
+    arm: str
+    task: str
+    commit: str
+    n_steps: int
+    command: tuple[str, ...]
+    """Arguments of Python in a checkout; "OUT" stands for the folder that it writes to."""
+    grid: str = ""
+    """Text of the file OUT/grid.toml, if the command reads one."""
+
+
+def plans() -> Iterator[Plan]:
+    """Yield a training for each arm; stock has none of our code, and the oracle is the baseline."""
+    for study, n_steps in REGIMES.items():
+        grid = read_grid(ROOT / "experiments" / "regimes" / f"{study}.toml")
+        task = max(grid.fresh_tasks)
+        for arm in [each for each in grid.arms if each not in ("stock", "oracle")]:
+            path = RESULTS / "regimes" / study / f"{task}-{arm}-{grid.seeds[0]}.json"
+            if path.exists():
+                text = shortened(grid, task, arm, n_steps)
+                yield Plan(study, arm, task, commit_of(path), n_steps, _REGIME, text)
+    for (study, arm), n_steps in SWEEPS.items():
+        path = min((RESULTS / study / "cells").glob(f"*-{arm}-*/run.json"))
+        _, *flags = shlex.split(json.loads(path.read_text(encoding="utf-8"))["command"])
+        flags[flags.index("-n") + 1] = str(n_steps)
+        flags[flags.index("--run-dir") + 1] = "OUT/run"
+        task = flags[flags.index("--game") + 1]
+        yield Plan(study, arm, task, commit_of(path), n_steps, ("-c", _CLI, *flags))
+
+
+def commit_of(path: Path) -> str:
+    """Return the commit that a result names."""
+    commit: str = json.loads(path.read_text(encoding="utf-8"))["git_commit"]
+    return commit
+
+
+def shortened(grid: Grid, task: str, arm: str, n_steps: int) -> str:
+    """Return the text of a grid with one run."""
+    top = {"algorithm": grid.algorithm, "n_timesteps": n_steps, "n_envs": grid.n_envs}
+    top |= {"normalize": grid.normalize, "tasks": [task], "seeds": [grid.seeds[0]]}
+    tables = {"": top, "hyperparameters": grid.hyperparameters, f"arm.{arm}": grid.arms[arm]}
+    lines = []
+    for name, values in tables.items():
+        lines += [f"[{name}]"] if name else []
+        lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def trained(plan: Plan, checkout: Path, folder: Path) -> Numbers:
+    """Train in a checkout and return what was written."""
+    folder.mkdir(parents=True)
+    (folder / "grid.toml").write_text(plan.grid, encoding="utf-8")
+    command = [each.replace("OUT", str(folder)) for each in plan.command]
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=checkout, env=environment, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"Expected {plan} to end, got:\n{done.stderr}")
+    return written_in(folder)
+
+
+def written_in(folder: Path) -> Numbers:
+    """Return the numbers of a run of either kind."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.glob("*-*.json")):
+        run = json.loads(path.read_text(encoding="utf-8"))
+        found |= {f"curve {at}": each for at, each in enumerate(run["curve"])}
+        found |= run.get("last_infonce", {})
+    for path in sorted(folder.glob("run/progress.csv")):
+        with path.open(newline="", encoding="utf-8") as stream:
+            for at, row in enumerate(csv.DictReader(stream)):
+                found |= {f"{name} {at}": each for name, each in row.items()}
+    return {
+        name: float(each)
+        for name, each in found.items()
+        if each not in (None, "") and not any(part in name for part in NOT_COMPARED)
+    }
+
+
+def compared(then: Numbers, now: Numbers) -> dict[str, Any]:
+    """Return how many numbers both wrote, how many are equal, and the largest difference."""
+    shared = then.keys() & now.keys()
+    if not shared:
+        raise RuntimeError("Expected numbers that both trainings wrote, got none.")
+    differences = {name: abs(then[name] - now[name]) for name in shared}
+    return {
+        "n_compared": len(shared),
+        "n_equal": sum(each == 0 for each in differences.values()),
+        "largest_difference": max(differences.values()),
+    }
+
+
+def checked_out(commit: str, folder: Path) -> Path:
+    """Return a checkout of a commit."""
+    path = folder / commit
+    if not path.exists():
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(path)], check=True)
+        subprocess.run(["git", "checkout", "-q", commit], check=True, cwd=path)
+    return path
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return what is compared as Markdown."""
+    head = ["study", "arm", "task", "commit", "steps", "numbers", "equal", "largest difference"]
+    lines = [
+        [
+            *(row["study"], row["arm"], row["task"], row["commit"][:8], f"{row['n_steps']:,}"),
+            *(f"{row['n_compared']}", f"{row['n_equal']}", f"{row['largest_difference']:.2g}"),
+        ]
+        for row in rows
+    ]
+    return markdown_table(head, lines)
+
+
+def main() -> None:
+    """Train all plans at both commits, and write what differs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        today = checked_out(str(software()["git_commit"]), folder / "checkouts")
+        for at, plan in enumerate(plans()):
+            numbers = [
+                trained(plan, checkout, folder / f"{at}{when}")
+                for when, checkout in (
+                    ("then", checked_out(plan.commit, folder / "checkouts")),
+                    ("now", today),
+                )
+            ]
+            own = plan._asdict()
+            row = {key: own[key] for key in ("study", "arm", "task", "commit", "n_steps")}
+            rows.append({**row, **compared(*numbers)})
+            print(table(rows[-1:]).splitlines()[-1], flush=True)
+    found = {**software(), "hardware": processor_name(), "repeats": rows}
+    arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(table(rows), end="")
+
+
+if __name__ == "__main__":
+    main()
