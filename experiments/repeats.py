@@ -48,8 +48,8 @@ _REGIME = (
     *("--runs", "OUT/locks", "--output", "OUT"),
 )
 _CLI = "import sys; from rl_infonce.cli import main; sys.exit(main())"
-NOT_COMPARED = ("time/", "floor_")
-"""What depends on the machine, and floors, whose rows are drawn from a stream of their own."""
+COMPARED = ("curve", "rollout/", "train/", "infonce/loss", "loss")
+"""What follows from all that was trained; other curves are of some updates or rows alone."""
 
 
 class Plan(NamedTuple):
@@ -131,7 +131,7 @@ def written_in(folder: Path) -> Numbers:
     return {
         name: float(each)
         for name, each in found.items()
-        if each not in (None, "") and not any(part in name for part in NOT_COMPARED)
+        if each not in (None, "") and name.startswith(COMPARED)
     }
 
 
