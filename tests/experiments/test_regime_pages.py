@@ -333,3 +333,44 @@ def test_most_of_sacs_gain_on_reacher_comes_without_true_futures() -> None:
     assert "stock beside the noise returns {} on Pendulum and {} on Reacher.".format(*stock) in PAGE
     ends = [f"{mean(endings, 0, arm):.0f}" for arm in ("baseline", "infonce")]
     assert f"({' and '.join(ends)} in the last tenth of the budget)" in PAGE
+
+
+def test_td3_gains_on_one_of_two_tasks() -> None:
+    row, (grid, runs) = confirmation("td3_distractors"), study("td3_distractors")
+    pendulum, reacher = grid.tasks
+    gain = present(row.over["baseline"])
+    assert gain.low < 0 < gain.high
+    assert "nor did TD3 beside noise, which gained on one of two tasks" in FIRST_PAGE
+    assert "over both tasks ({:+.3f}, {:+.3f} to {:+.3f})".format(*gain[:3]) in PAGE
+    on = [present(row.on_tasks[task].over_baseline) for task in (reacher, pendulum)]
+    assert on[0].low > 0 > on[1].low
+    assert on[1].high > 0
+    wide = "{:.3f} ({:.3f} to {:.3f})".format(*on[0][:3])
+    assert f"**TD3** gains {wide} on Reacher, and none is detected" in FIRST_PAGE
+    told = ["({:.3f}, {:.3f} to {:.3f})".format(*each[:3]) for each in (on[1], gain)]
+    assert "on Pendulum {} or over both {}.".format(*told) in FIRST_PAGE
+    slow = present(row.on_tasks[pendulum].at_equal_time)
+    assert "scores less ({:+.3f}, {:+.3f} to {:+.3f}).".format(*slow[:3]) in PAGE
+    assert slow.high < 0
+    scores = in_units(grid, measured(runs))
+    loss, plain, placebo = (
+        float(np.mean(list(scores[reacher, arm].values())))
+        for arm in ("infonce", "baseline", "placebo")
+    )
+    told = f"the loss scores {loss:.2f} and that network {plain:.2f}, and the placebo's encoder"
+    assert f"{told} {placebo:.2f}, so that two thirds" in PAGE
+    assert round(3 * (placebo - plain) / (loss - plain)) == 2
+
+
+def test_one_actor_of_td3_saturates() -> None:
+    grid, runs = study("td3_distractors")
+    pendulum = grid.tasks[0]
+    failed, *ends = sorted(ending(run["curve"]) for run in runs[pendulum, "infonce"].values())
+    plain = [ending(run["curve"]) for run in runs[pendulum, "baseline"].values()]
+    told = f"nine of ten seeds return there between {min(ends):.0f} and {max(ends):.0f}, and"
+    assert f"{told} those of the network between {min(plain):.0f} and {max(plain):.0f}." in PAGE
+    assert f"The tenth seed returns {failed:.0f} and never learned" in PAGE
+    curves = [runs[pendulum, arm][2]["curve"] for arm in ("infonce", "placebo")]
+    assert curves[0][10:] == curves[1][10:]
+    assert "in 90 % of the budget its returns are to the last digit" in PAGE
+    assert min(in_units(grid, measured(runs))[pendulum, "infonce"].values()) < 0
