@@ -357,8 +357,8 @@ def test_td3_gains_on_one_of_two_tasks() -> None:
         float(np.mean(list(scores[reacher, arm].values())))
         for arm in ("infonce", "baseline", "placebo")
     )
-    told = f"the loss scores {loss:.2f} and that network {plain:.2f}, and the placebo's encoder"
-    assert f"{told} {placebo:.2f}, so that two thirds" in PAGE
+    scored = f"the loss scores {loss:.2f} and that network {plain:.2f}, and the placebo's encoder"
+    assert f"{scored} {placebo:.2f}, so that two thirds" in PAGE
     assert round(3 * (placebo - plain) / (loss - plain)) == 2
 
 
