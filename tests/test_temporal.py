@@ -225,6 +225,7 @@ def test_the_ring_is_given_by_name() -> None:
 
 
 ROW, ZEROS = np.zeros(3, np.int64), np.zeros(2, np.int64)
+MANY = np.zeros((5000, 1), np.int64)  # so many that no anchors are listed
 PLACES = Steps(ZEROS, ZEROS, ZEROS)
 RNG = np.random.default_rng(0)
 NO_HORIZON = "`horizon` to be a finite number >= 0, got -1"
@@ -239,7 +240,7 @@ NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
         (lambda: episode_ids(ROW > 0), ValueError, r"`last_step` of shape \[T, N\]"),
         (lambda: legal_anchors(ROW, 1), ValueError, r"`episode_ids` of shape \[T, N\]"),
         (lambda: legal_anchors(ROW[:, None], -1), ValueError, NO_HORIZON),
-        (lambda: sample_pairs(ROW[:, None], -1, 2, RNG), ValueError, NO_HORIZON),
+        (lambda: sample_pairs(MANY, -1, 2, RNG), ValueError, NO_HORIZON),
         (lambda: sample_pairs(ROW[:, None], 1.0, 2, RNG), TypeError, "`horizon`.*got 1.0"),  # type: ignore[arg-type]
         (lambda: sample_pairs(ROW[:, None], 1, 0, RNG), ValueError, NO_PAIRS),
         (lambda: sample_pairs(ROW[:, None], 1, -1, RNG), ValueError, NO_PAIRS),
