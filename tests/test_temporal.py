@@ -112,10 +112,11 @@ def test_every_start_is_drawn_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(temporal, "legal_anchors", lambda *_: pytest.fail("listed"))
     monkeypatch.setattr(temporal, "_LISTED_STARTS", 0)
     rng = np.random.default_rng(0)
-    ids = np.zeros((10, 1), np.int64)
-    counts = Counter(int(sample_pairs(ids, 1, 1, rng)[0][0]) for _ in range(5400))
-    assert counts.keys() == set(range(9))
-    assert max(abs(count - 600) for count in counts.values()) < 116  # five standard deviations
+    ids = np.zeros((10, 2), np.int64)
+    draws = (sample_pairs(ids, 1, 1, rng) for _ in range(5400))
+    counts = Counter((int(steps[0]), int(envs[0])) for steps, envs in draws)
+    assert counts.keys() == set(itertools.product(range(9), range(2)))
+    assert max(abs(count - 300) for count in counts.values()) < 85  # five standard deviations
 
 
 @LISTED
