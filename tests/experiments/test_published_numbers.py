@@ -227,6 +227,7 @@ def test_kills_cost_an_interval_and_nothing_else_in_the_committed_run() -> None:
     kills = load("kills.py")
     found = committed("kills.json")
     assert kills.table(found) in study_page("kills.md")
+    assert found["counts"].keys() == kills.RUNS.keys()
     assert sum(counts["kills"] for counts in found["counts"].values()) == 200
     for counts in found["counts"].values():
         assert counts["runs_equal"] == counts["runs"]
