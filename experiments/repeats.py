@@ -2,7 +2,7 @@
 
 Studies take days, and are not made again at each commit. This trains the first steps of each arm of
 a study twice on one machine, at the commit that its results name and at today's, and compares the
-returns and losses that both wrote.
+returns and losses that both wrote. The command goes on where it was interrupted.
 
     python experiments/repeats.py --output experiments/results/repeats.json
 """
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 from regime_grids import Grid, read_grid
 
 from rl_infonce.device import processor_name
+from rl_infonce.files.durable import replace_text
 from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.runs.run_directory import software
 
@@ -105,7 +106,7 @@ def shortened(grid: Grid, task: str, arm: str, n_steps: int) -> str:
 
 def trained(plan: Plan, checkout: Path, folder: Path) -> Numbers:
     """Train in a checkout and return what was written."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "grid.toml").write_text(plan.grid, encoding="utf-8")
     command = [each.replace("OUT", str(folder)) for each in plan.command]
     environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
@@ -148,13 +149,29 @@ def compared(then: Numbers, now: Numbers) -> dict[str, Any]:
     }
 
 
-def checked_out(commit: str, folder: Path) -> Path:
-    """Return a checkout of a commit."""
-    path = folder / commit
-    if not path.exists():
-        subprocess.run(["git", "clone", "-q", str(ROOT), str(path)], check=True)
-        subprocess.run(["git", "checkout", "-q", commit], check=True, cwd=path)
+def checked_out(commit: str, path: Path) -> Path:
+    """Return a new checkout of a commit."""
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(path)], check=True)
+    subprocess.run(["git", "checkout", "-q", commit], check=True, cwd=path)
     return path
+
+
+def read_rows(output: Path, commit: str) -> list[dict[str, Any]]:
+    """Return what was compared before an interruption.
+
+    Raises:
+        ValueError: If another commit is in the file.
+    """
+    if not output.exists():
+        return []
+    found = json.loads(output.read_text(encoding="utf-8"))
+    if found["git_commit"] != commit:
+        raise ValueError(
+            f"Expected results of {commit} in {output}, got those of {found['git_commit']}. "
+            "Move that file away to begin anew."
+        )
+    rows: list[dict[str, Any]] = found["repeats"]
+    return rows
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -175,24 +192,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    rows = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        today = checked_out(str(software()["git_commit"]), folder / "checkouts")
-        for at, plan in enumerate(plans()):
-            numbers = [
-                trained(plan, checkout, folder / f"{at}{when}")
-                for when, checkout in (
-                    ("then", checked_out(plan.commit, folder / "checkouts")),
-                    ("now", today),
-                )
-            ]
-            own = plan._asdict()
-            row = {key: own[key] for key in ("study", "arm", "task", "commit", "n_steps")}
-            rows.append({**row, **compared(*numbers)})
-            print(table(rows[-1:]).splitlines()[-1], flush=True)
-    found = {**software(), "hardware": processor_name(), "repeats": rows}
-    arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    output: Path = arguments.output
+    today = str(software()["git_commit"])
+    rows = read_rows(output, today)
+    known = [(row["study"], row["arm"]) for row in rows]
+    for plan in [each for each in plans() if (each.study, each.arm) not in known]:
+        with tempfile.TemporaryDirectory() as name:
+            then, now = (
+                trained(plan, checked_out(commit, Path(name) / when / "code"), Path(name) / when)
+                for when, commit in (("then", plan.commit), ("now", today))
+            )
+        own = plan._asdict()
+        row = {key: own[key] for key in ("study", "arm", "task", "commit", "n_steps")}
+        rows.append({**row, **compared(then, now)})
+        found = {**software(), "hardware": processor_name(), "repeats": rows}
+        replace_text(output, json.dumps(found, indent=1) + "\n")
     print(table(rows), end="")
 
 

@@ -1,0 +1,76 @@
+"""What a study trained and what today's code trains, number by number."""
+
+import json
+from pathlib import Path
+
+import pytest
+import repeats
+from regime_grids import read_grid
+
+pytest.importorskip("mujoco")
+
+
+def test_every_default_that_is_published_is_trained_again() -> None:
+    plans = list(repeats.plans())
+    found = {(plan.study, plan.arm) for plan in plans}
+    assert {(study, arm) for study in repeats.REGIMES for arm in ("baseline", "infonce")} <= found
+    assert set(repeats.SWEEPS) <= found
+    assert len(found) == len(plans)
+    assert not {"stock", "oracle"} & {plan.arm for plan in plans}
+
+
+def test_a_plan_is_a_run_of_the_study_with_fewer_steps(tmp_path: Path) -> None:
+    plan = next(each for each in repeats.plans() if each.arm == "placebo")
+    (tmp_path / "grid.toml").write_text(plan.grid)
+    grid = read_grid(tmp_path / "grid.toml")
+    whole = read_grid(repeats.ROOT / "experiments" / "regimes" / f"{plan.study}.toml")
+    assert grid.arms == {"placebo": {"positives": "shuffled"}}
+    assert grid.hyperparameters == whole.hyperparameters
+    assert (grid.algorithm, grid.n_envs, grid.normalize) == (
+        *(whole.algorithm, whole.n_envs),
+        whole.normalize,
+    )
+    assert (grid.tasks, grid.n_timesteps) == ((plan.task,), plan.n_steps)
+
+
+def test_a_command_of_a_sweep_keeps_all_but_its_steps_and_its_folder() -> None:
+    plan = next(each for each in repeats.plans() if each.study == "dqn_interval")
+    flags = " ".join(plan.command[2:])
+    assert f"-n {plan.n_steps} --run-dir OUT/run" in flags
+    assert flags.endswith("--hyperparams buffer_size:50000 learning_starts:5000")
+
+
+def test_returns_and_losses_alone_are_compared(tmp_path: Path) -> None:
+    run = {"curve": [None, -3.5], "last_infonce": {"loss": 0.25, "accuracy_k1": 0.5}}
+    (tmp_path / "Task-v0-infonce-0.json").write_text(json.dumps(run))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "progress.csv").write_text("time/fps,infonce/loss\n100,\n90,3.4\n")
+    then = repeats.written_in(tmp_path)
+    assert then == {"curve 1": -3.5, "loss": 0.25, "infonce/loss 1": 3.4}
+    now = {"curve 1": -3.0, "loss": 0.25, "new": 1.0}
+    expected = {"n_compared": 2, "n_equal": 1, "largest_difference": 0.5}
+    assert repeats.compared(then, now) == expected
+    with pytest.raises(RuntimeError, match="both trainings wrote, got none"):
+        repeats.compared(then, {"new": 1.0})
+
+
+@pytest.mark.slow
+def test_a_training_is_repeated_and_one_that_fails_is_told(tmp_path: Path) -> None:
+    plan = next(each for each in repeats.plans() if each.study == "sac_sparse_distractors")
+    grid = plan.grid.replace(f"= {plan.n_steps}", "= 150").replace("= 1000", "= 100")
+    short = plan._replace(grid=grid)
+    then, now = (repeats.trained(short, repeats.ROOT, tmp_path / each) for each in ("then", "now"))
+    assert repeats.compared(then, now)["largest_difference"] == 0
+    with pytest.raises(RuntimeError, match=r"TypeError: .*no argument `positive`"):
+        repeats.trained(
+            short._replace(grid=short.grid + "positive = 1\n"), repeats.ROOT, tmp_path / "wrong"
+        )
+
+
+def test_a_command_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    output, row = tmp_path / "repeats.json", {"study": "sac_features_plain", "arm": "infonce"}
+    assert repeats.read_rows(output, "a") == []
+    output.write_text(json.dumps({"git_commit": "a", "repeats": [row]}))
+    assert repeats.read_rows(output, "a") == [row]
+    with pytest.raises(ValueError, match=r"results of b in .*, got those of a\. Move that file"):
+        repeats.read_rows(output, "b")
