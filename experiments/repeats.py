@@ -45,10 +45,10 @@ SWEEPS = {
 }
 """Study and arm on images -> number of steps, which hold some updates."""
 _REGIME = (
-    *("experiments/regimes.py", "train", "OUT/grid.toml"),
+    *(sys.executable, "experiments/regimes.py", "train", "OUT/grid.toml"),
     *("--runs", "OUT/locks", "--output", "OUT"),
 )
-_CLI = "import sys; from rl_infonce.cli import main; sys.exit(main())"
+_RL_INFONCE = str(Path(sys.executable).with_name("rl-infonce"))
 COMPARED = ("curve", "rollout/", "train/", "infonce/loss", "loss")
 """What follows from all that was trained; other curves are of some updates or rows alone."""
 
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
     commit: str
     n_steps: int
     command: tuple[str, ...]
-    """Arguments of Python in a checkout; "OUT" stands for the folder that it writes to."""
+    """Program and arguments, in a checkout; "OUT" stands for the folder that it writes to."""
     grid: str = ""
     """Text of the file OUT/grid.toml, if the command reads one."""
 
@@ -83,7 +83,7 @@ def plans() -> Iterator[Plan]:
         flags[flags.index("-n") + 1] = str(n_steps)
         flags[flags.index("--run-dir") + 1] = "OUT/run"
         task = flags[flags.index("--game") + 1]
-        yield Plan(study, arm, task, commit_of(path), n_steps, ("-c", _CLI, *flags))
+        yield Plan(study, arm, task, commit_of(path), n_steps, (_RL_INFONCE, *flags))
 
 
 def commit_of(path: Path) -> str:
@@ -110,9 +110,7 @@ def trained(plan: Plan, checkout: Path, folder: Path) -> Numbers:
     (folder / "grid.toml").write_text(plan.grid, encoding="utf-8")
     command = [each.replace("OUT", str(folder)) for each in plan.command]
     environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=checkout, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"Expected {plan} to end, got:\n{done.stderr}")
     return written_in(folder)

@@ -35,7 +35,7 @@ def test_a_plan_is_a_run_of_the_study_with_fewer_steps(tmp_path: Path) -> None:
 
 def test_a_command_of_a_sweep_keeps_all_but_its_steps_and_its_folder() -> None:
     plan = next(each for each in repeats.plans() if each.study == "dqn_interval")
-    flags = " ".join(plan.command[2:])
+    flags = " ".join(plan.command)
     assert f"-n {plan.n_steps} --run-dir OUT/run" in flags
     assert flags.endswith("--hyperparams buffer_size:50000 learning_starts:5000")
 
