@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import rl_infonce
 import rl_infonce.atari
@@ -34,6 +35,20 @@ def test_importing_the_package_is_light() -> None:
     heavy = {"stable_baselines3", "ale_py", "matplotlib", "torch", "gymnasium"}
     assert not imported_by("import rl_infonce") & heavy
     assert "torch" not in imported_by("import rl_infonce.atari as atari; atari.games()")
+
+
+def test_the_newest_release_is_the_same_everywhere() -> None:
+    """A version under development has no date yet, and the citation names the release before it."""
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (\d{4}-\d{2}-\d{2})$", changelog, re.M)
+    headings = re.findall(r"^## .*$", changelog, re.M)
+    assert len(headings) == len(releases) + ("## [Unreleased]" in headings)
+    assert releases == sorted(releases, key=lambda release: Version(release[0]), reverse=True)
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    cited = re.findall(r"^(?:version|date-released): (.*)$", citation, re.M)
+    assert cited == list(releases[0])
+    if ".dev" not in rl_infonce.__version__:
+        assert (rl_infonce.__version__, "## [Unreleased]" in headings) == (releases[0][0], False)
 
 
 @pytest.mark.slow
