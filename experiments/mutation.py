@@ -19,9 +19,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from checkouts import checked_out, last_commit, read_results
+
 MODULES = {
     "rl_infonce/nce/losses.py": tuple(
         f"tests/nce/test_{name}.py"
@@ -133,19 +133,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
-    content: dict[str, Any] = {"git_commit": commit, "modules": {}}
-    if arguments.output.exists():
-        content = json.loads(arguments.output.read_text())
-        if content["git_commit"] != commit:
-            parser.error(
-                f"Expected results of {commit} in {arguments.output}, got those of "
-                f"{content['git_commit']}. Move that file away to begin anew."
-            )
+    commit = last_commit()
+    content = {"modules": {}, **read_results(arguments.output, commit)}
     with tempfile.TemporaryDirectory() as folder:
-        checkout = Path(folder) / "checkout"
-        subprocess.run(["git", "clone", "-q", str(ROOT), str(checkout)], check=True)
-        subprocess.run(["git", "checkout", "-q", content["git_commit"]], check=True, cwd=checkout)
+        checkout = checked_out(commit, Path(folder) / "checkout")
         content["cosmic-ray"] = version("cosmic-ray")
 
         def save() -> None:

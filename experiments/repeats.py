@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from checkouts import ROOT, checked_out, last_commit, read_results
 from regime_grids import Grid, read_grid
 
 from rl_infonce.device import processor_name
@@ -28,7 +29,6 @@ from rl_infonce.files.durable import replace_text
 from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.runs.run_directory import software
 
-ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 Numbers: TypeAlias = dict[str, float]
 """Name of each number that a training wrote -> the number."""
@@ -147,31 +147,6 @@ def compared(then: Numbers, now: Numbers) -> dict[str, Any]:
     }
 
 
-def checked_out(commit: str, path: Path) -> Path:
-    """Return a new checkout of a commit."""
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(path)], check=True)
-    subprocess.run(["git", "checkout", "-q", commit], check=True, cwd=path)
-    return path
-
-
-def read_rows(output: Path, commit: str) -> list[dict[str, Any]]:
-    """Return what was compared before an interruption.
-
-    Raises:
-        ValueError: If another commit is in the file.
-    """
-    if not output.exists():
-        return []
-    found = json.loads(output.read_text(encoding="utf-8"))
-    if found["git_commit"] != commit:
-        raise ValueError(
-            f"Expected results of {commit} in {output}, got those of {found['git_commit']}. "
-            "Move that file away to begin anew."
-        )
-    rows: list[dict[str, Any]] = found["repeats"]
-    return rows
-
-
 def table(rows: list[dict[str, Any]]) -> str:
     """Return what is compared as Markdown."""
     head = ["study", "arm", "task", "commit", "steps", "numbers", "equal", "largest difference"]
@@ -191,8 +166,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     output: Path = arguments.output
-    today = str(software()["git_commit"])
-    rows = read_rows(output, today)
+    today = last_commit()
+    rows = read_results(output, today).get("repeats", [])
     known = [(row["study"], row["arm"]) for row in rows]
     for plan in [each for each in plans() if (each.study, each.arm) not in known]:
         with tempfile.TemporaryDirectory() as name:
@@ -203,7 +178,7 @@ def main() -> None:
         own = plan._asdict()
         row = {key: own[key] for key in ("study", "arm", "task", "commit", "n_steps")}
         rows.append({**row, **compared(then, now)})
-        found = {**software(), "hardware": processor_name(), "repeats": rows}
+        found = {**software(), "git_commit": today, "hardware": processor_name(), "repeats": rows}
         replace_text(output, json.dumps(found, indent=1) + "\n")
     print(table(rows), end="")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import repeats
+from checkouts import ROOT
 from regime_grids import read_grid
 
 pytest.importorskip("mujoco")
@@ -23,7 +24,7 @@ def test_a_plan_is_a_run_of_the_study_with_fewer_steps(tmp_path: Path) -> None:
     plan = next(each for each in repeats.plans() if each.arm == "placebo")
     (tmp_path / "grid.toml").write_text(plan.grid)
     grid = read_grid(tmp_path / "grid.toml")
-    whole = read_grid(repeats.ROOT / "experiments" / "regimes" / f"{plan.study}.toml")
+    whole = read_grid(ROOT / "experiments" / "regimes" / f"{plan.study}.toml")
     assert grid.arms == {"placebo": {"positives": "shuffled"}}
     assert grid.hyperparameters == whole.hyperparameters
     assert (grid.algorithm, grid.n_envs, grid.normalize) == (
@@ -59,18 +60,9 @@ def test_a_training_is_repeated_and_one_that_fails_is_told(tmp_path: Path) -> No
     plan = next(each for each in repeats.plans() if each.study == "sac_sparse_distractors")
     grid = plan.grid.replace(f"= {plan.n_steps}", "= 150").replace("= 1000", "= 100")
     short = plan._replace(grid=grid)
-    then, now = (repeats.trained(short, repeats.ROOT, tmp_path / each) for each in ("then", "now"))
+    then, now = (repeats.trained(short, ROOT, tmp_path / each) for each in ("then", "now"))
     assert repeats.compared(then, now)["largest_difference"] == 0
     with pytest.raises(RuntimeError, match=r"TypeError: .*no argument `positive`"):
         repeats.trained(
-            short._replace(grid=short.grid + "positive = 1\n"), repeats.ROOT, tmp_path / "wrong"
+            short._replace(grid=short.grid + "positive = 1\n"), ROOT, tmp_path / "wrong"
         )
-
-
-def test_a_command_that_was_interrupted_goes_on(tmp_path: Path) -> None:
-    output, row = tmp_path / "repeats.json", {"study": "sac_features_plain", "arm": "infonce"}
-    assert repeats.read_rows(output, "a") == []
-    output.write_text(json.dumps({"git_commit": "a", "repeats": [row]}))
-    assert repeats.read_rows(output, "a") == [row]
-    with pytest.raises(ValueError, match=r"results of b in .*, got those of a\. Move that file"):
-        repeats.read_rows(output, "b")
