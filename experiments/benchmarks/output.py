@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rl_infonce.device import processor_name
+from rl_infonce.runs.run_directory import software
 
 
 def machine(**more: Any) -> dict[str, Any]:
@@ -19,6 +20,7 @@ def machine(**more: Any) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "git_commit": software()["git_commit"],
         **more,
     }
 
