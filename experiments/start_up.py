@@ -34,6 +34,10 @@ TIMED = {
     "python -c pass": ("python", "-c", "pass"),
     "import torch": ("python", "-c", "import torch"),
     "import stable_baselines3": ("python", "-c", "import stable_baselines3"),
+    "import stable_baselines3, torch._dynamo": (
+        *("python", "-c"),
+        "import stable_baselines3, torch._dynamo",
+    ),
     "import rl_infonce": ("python", "-c", "import rl_infonce"),
     "InfoNCEExtractor": ("python", "-c", "from rl_infonce import InfoNCEExtractor"),
     "rl-infonce --help": ("rl-infonce", "--help"),

@@ -11,8 +11,6 @@ Synthetic data of the shape of a game: 15 variables of 2 to 160 classes walk thr
   100, end a run.
 - `adam`: the same loop without that knowledge, for each of four penalties; the best is kept. What
   one would write without this package.
-- `scikit-learn`: `LogisticRegression` (L-BFGS) per variable over the same penalties with warm
-  starts, until the validation loss rises.
 
 A ratio is taken within a round. What limits `ours` is told by the time of its products alone and
 by their arithmetic against that of a large product in the same process.
