@@ -8,6 +8,8 @@ import repeats
 from checkouts import ROOT
 from regime_grids import read_grid
 
+from tests.experiments.loading import EXPERIMENTS, committed, study_page
+
 pytest.importorskip("mujoco")
 
 
@@ -66,3 +68,23 @@ def test_a_training_is_repeated_and_one_that_fails_is_told(tmp_path: Path) -> No
         repeats.trained(
             short._replace(grid=short.grid + "positive = 1\n"), ROOT, tmp_path / "wrong"
         )
+
+
+def test_the_page_holds_what_was_compared() -> None:
+    rows = committed("repeats.json")["repeats"]
+    assert {(row["study"], row["arm"]) for row in rows} == {
+        (plan.study, plan.arm) for plan in repeats.plans()
+    }
+    assert repeats.table(rows).strip() in study_page("repeats.md")
+    differing = {row["study"] for row in rows if row["n_equal"] < row["n_compared"]}
+    assert differing == {"sac_sparse_distractors"}
+    assert len(rows) - sum(row["study"] in differing for row in rows) == 17
+    index = (EXPERIMENTS / "README.md").read_text(encoding="utf-8")
+    assert f"to the last digit in 17 of {len(rows)} arms" in index
+    for study, said in (("ppo_selected", "PPO beside noise"), ("sac_sparse", "SAC beside noise")):
+        row = next(
+            each
+            for each in rows
+            if each["study"] == f"{study}_distractors" and each["arm"] == "infonce"
+        )
+        assert f"{said} {row['n_equal']} of {row['n_compared']}" in index

@@ -1,8 +1,11 @@
 """The size of the package, and how long its import and its help take."""
 
+import statistics
 from pathlib import Path
 
 import start_up
+
+from tests.experiments.loading import EXPERIMENTS, committed, study_page
 
 
 def test_the_package_of_a_folder_is_timed(tmp_path: Path) -> None:
@@ -35,3 +38,19 @@ def test_medians_are_shown_beside_sizes() -> None:
     assert "before (01234567)" in table
     assert "| wheel | 607 kB | 607 kB |" in table
     assert table.count("| 0.500 s | 0.500 s |") == len(start_up.TIMED)
+
+
+def test_the_page_holds_what_was_measured() -> None:
+    summary = committed("start_up.json")
+    assert start_up.table(summary) in study_page("start_up.md")
+    assert summary["commits"]["before"] == start_up.BEFORE
+    index = (EXPERIMENTS / "README.md").read_text(encoding="utf-8")
+    timed = summary["seconds"]["now"]
+    names = ("import rl_infonce", "InfoNCEExtractor", "import stable_baselines3, torch._dynamo")
+    package, extractor, needed = (statistics.median(timed[name]) for name in names)
+    for said in (
+        f"wheel {summary['bytes']['now']['wheel'] / 1000:.0f} kB",
+        f"`import rl_infonce` {package:.3f} s",
+        f"`InfoNCEExtractor` {extractor:.3f} s, SB3 and torch's compiler alone {needed:.3f} s",
+    ):
+        assert said in index
