@@ -332,9 +332,16 @@ def test_tables_of_speed_come_from_the_committed_run(name: str) -> None:
         assert script.table(summary) in FRONT_PAGE
 
 
-@pytest.mark.parametrize("name", ["collect_speed", "contrast_speed", "env_threads", "vector_speed"])
+AGAIN = {
+    **{name: f"{name}_again.json" for name in ("collect_speed", "contrast_speed", "env_threads")},
+    "vector_speed": "vector_speed_again.json",
+    "pretrain_speed": "pretrain_speed_amd.json",
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
 def test_speeds_of_the_release_stand_below_those_of_former_code(name: str) -> None:
-    script, summary = load(f"benchmarks/{name}.py"), committed(f"{name}_again.json")
+    script, summary = load(f"benchmarks/{name}.py"), committed(AGAIN[name])
     _, _, shown = study_page(f"{name}.md").partition("## By the code of the release")
     for table in BENCHMARKS[name]:
         assert getattr(script, table)(summary) in shown
@@ -445,8 +452,11 @@ def test_probes_are_fast_in_the_committed_run() -> None:
     arms = summary["arms"]
     assert (summary["frames"], len(summary["classes"])) == (50_000, 15)
     assert arms["ours"]["seconds"] < 60
-    assert arms["adam"]["reached"] == 15
-    assert arms["adam"]["lowest"] > 6
+    assert arms["adam"]["lowest"] > 4
+    index = (EXPERIMENTS / "README.md").read_text(encoding="utf-8")
+    lower = 1 - arms["adam"]["mean_loss"] / arms["ours"]["mean_loss"]
+    said = f"takes {arms['adam']['times_ours']:.1f} times as long, for a loss {lower:.1%} lower"
+    assert said.replace("%", " %") in index
 
 
 def test_collecting_is_fast_in_the_committed_run() -> None:
@@ -472,6 +482,10 @@ def test_pretraining_is_fast_in_the_committed_runs() -> None:
     assert f"`positional_dim` {ours:.0f} ({ours / plain:.1f} x)" in shown
     found = {name: each["median"] for name, each in summary["frames_per_second"].items()}
     assert found["stdim"] >= 3 * found["plain stdim"]
+    amd = committed("pretrain_speed_amd.json")["frames_per_second"]
+    ratio = f"{amd['stdim']['median'] / amd['plain stdim']['median']:.1f} times"
+    assert f"`stdim` is {ratio} as fast as the plain implementation here" in shown
+    assert f"without bfloat16 {ratio}" in (EXPERIMENTS / "README.md").read_text(encoding="utf-8")
     share = found["stdim"] / found["stdim, loss alone"]
     assert f"its losses at 88 places take {share:.0%} of it" in shown
 
