@@ -17,7 +17,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -48,7 +48,7 @@ _REGIME = (
     *(sys.executable, "experiments/regimes.py", "train", "OUT/grid.toml"),
     *("--runs", "OUT/locks", "--output", "OUT"),
 )
-_RL_INFONCE = str(Path(sys.executable).with_name("rl-infonce"))
+RL_INFONCE = str(Path(sys.executable).with_name("rl-infonce"))
 COMPARED = ("curve", "rollout/", "train/", "infonce/loss", "loss")
 """What follows from all that was trained; other curves are of some updates or rows alone."""
 
@@ -83,7 +83,7 @@ def plans() -> Iterator[Plan]:
         flags[flags.index("-n") + 1] = str(n_steps)
         flags[flags.index("--run-dir") + 1] = "OUT/run"
         task = flags[flags.index("--game") + 1]
-        yield Plan(study, arm, task, commit_of(path), n_steps, (_RL_INFONCE, *flags))
+        yield Plan(study, arm, task, commit_of(path), n_steps, (RL_INFONCE, *flags))
 
 
 def commit_of(path: Path) -> str:
@@ -108,12 +108,16 @@ def trained(plan: Plan, checkout: Path, folder: Path) -> Numbers:
     """Train in a checkout and return what was written."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "grid.toml").write_text(plan.grid, encoding="utf-8")
-    command = [each.replace("OUT", str(folder)) for each in plan.command]
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"Expected {plan} to end, got:\n{done.stderr}")
+    run_in(checkout, [each.replace("OUT", str(folder)) for each in plan.command])
     return written_in(folder)
+
+
+def run_in(checkout: Path, command: Sequence[str], **environment: str) -> None:
+    """Run a command with the code of a checkout, on one thread."""
+    own = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1", **environment}
+    done = subprocess.run(command, cwd=checkout, env=own, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"Expected {shlex.join(command)} to end, got:\n{done.stderr}")
 
 
 def written_in(folder: Path) -> Numbers:
