@@ -170,9 +170,14 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     options = sorted(choices)
     if value in options:
         return
-    near = get_close_matches(str(value), options, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(value, options)
     raise ValueError(f"Expected `{name}` to be one of {options}, got {value!r}.{hint}")
+
+
+def did_you_mean(value: object, choices: Iterable[str]) -> str:
+    """Return a sentence that names the nearest of some choices, or "" if none is near."""
+    near = get_close_matches(str(value), list(choices), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:

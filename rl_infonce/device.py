@@ -32,7 +32,9 @@ def usable_device(name: str) -> torch.device:
     try:
         return torch.empty(0, device=named_device(name)).device
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        reason = str(error).partition(":")[0]  # torch lists every kind that it knows
+        reason = str(error).partition(":")[0]
+        if reason.startswith("Expected one of"):  # and torch lists every kind that it knows
+            reason = "there is no such device"
         raise ValueError(
             f"Expected `--device` to be auto, cpu, cuda or cuda:N, and to work here, got {name!r}: "
             f"{reason}. Use auto; rl-infonce doctor lists what is there."

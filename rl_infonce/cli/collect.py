@@ -142,9 +142,12 @@ def _check_policy(arguments: argparse.Namespace) -> None:
                 f"--trust-pickle, got {arguments.policy}."
             )
     elif not Path(arguments.policy).exists():
+        from rl_infonce.checks import did_you_mean
+
         raise ValueError(
             f"Expected `--policy` to be {', '.join(_RANDOM)}, the file of a saved model or the "
             f"directory of its run, got {arguments.policy!r}."
+            f"{did_you_mean(arguments.policy, _RANDOM)}"
         )
 
 

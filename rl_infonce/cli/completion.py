@@ -25,7 +25,12 @@ class PrintCompletion(argparse.Action):
                 '`pip install "rl-infonce[completion]"`.'
             )
         if values not in shtab.SUPPORTED_SHELLS:
+            from rl_infonce.checks import did_you_mean
+
             shells = ", ".join(shtab.SUPPORTED_SHELLS)
-            parser.error(f"Expected {option_string} to be one of {shells}, got {values!r}.")
+            parser.error(
+                f"Expected {option_string} to be one of {shells}, got {values!r}."
+                f"{did_you_mean(values, shtab.SUPPORTED_SHELLS)}"
+            )
         print(shtab.complete(parser, values))
         parser.exit()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from itertools import takewhile
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 _NOT_GIVEN = object()
+_BLAMING = ("the following arguments are required", "argument COMMAND: invalid choice")
+"""How messages begin that a misspelled flag may be behind."""
 
 
 class _Store(argparse._StoreAction):
@@ -25,6 +29,10 @@ class _Store(argparse._StoreAction):
         if isinstance(values, list) and isinstance(former, list):
             values = [*former, *values]
         super().__call__(parser, namespace, values, option_string)
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("--")
 
 
 def _whole_number(text: str) -> int:
@@ -55,6 +63,7 @@ class NotingParser(argparse.ArgumentParser):
     def __init__(self, *args: Any, example: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._example = example
+        self._words: Sequence[str] = ()
         self.register("action", None, _Store)
         self.register("type", int, _whole_number)
 
@@ -64,6 +73,7 @@ class NotingParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as `argparse` does; see there."""
+        self._words = sys.argv[1:] if args is None else args
         defaults = {
             action.dest: action.default
             for action in self._actions
@@ -72,7 +82,8 @@ class NotingParser(argparse.ArgumentParser):
         noting = argparse.Namespace(**dict.fromkeys(defaults, _NOT_GIVEN))
         parsed, rest = super().parse_known_args(args, noting)
         if rest and self._subparsers is None:  # otherwise argparse blames the main parser
-            self.error(f"unknown: {' '.join(rest)}.{self._meant(rest[0])}")
+            flags = [word for word in rest if word.startswith("-")] or rest
+            self.error(f"unknown: {' '.join(flags)}.{self._meant(flags[0])}")
         found = vars(parsed)
         given = {name for name in defaults if found[name] is not _NOT_GIVEN}
         for name in defaults.keys() - given:
@@ -82,6 +93,20 @@ class NotingParser(argparse.ArgumentParser):
             return parsed, rest
         vars(namespace).update(found)
         return namespace, rest
+
+    def error(self, message: str) -> NoReturn:
+        """Leave as `argparse` does, and blame a misspelled flag rather than what it was to give."""
+        if message.startswith(_BLAMING):
+            of_commands = self._subparsers is not None  # then flags of a command come behind it
+            words = takewhile(_is_flag, self._words) if of_commands else self._words
+            unknown = [word for word in words if _is_flag(word) and not self._knows(word)]
+            if unknown:
+                message = f"unknown: {unknown[0]}.{self._meant(unknown[0])}"
+        super().error(message)
+
+    def _knows(self, word: str) -> bool:
+        flag = word.partition("=")[0]
+        return any(known.startswith(flag) for known in self._option_string_actions)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
@@ -98,5 +123,5 @@ class NotingParser(argparse.ArgumentParser):
         flag = unknown.partition("=")[0]
         if flag in self.elsewhere:
             return f" Did you mean {self.elsewhere[flag]}?"
-        near = get_close_matches(flag, self._option_string_actions, n=1)
+        near = get_close_matches(flag, self._option_string_actions, n=1) if _is_flag(flag) else []
         return f" Did you mean {near[0]}?" if near else f" See {self.prog} --help."

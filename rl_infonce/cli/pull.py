@@ -15,6 +15,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `pull` and its flags."""
     parser = subparsers.add_parser(
         "pull",
+        usage="%(prog)s OWNER/NAME [options]",
         example="rl-infonce pull me/pong -o pulled/pong",
         help="download an encoder or an agent from the Hugging Face hub",
         description="Download what `rl-infonce push` uploaded into a new folder: the known files "

@@ -13,6 +13,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `push` and its flags."""
     parser = subparsers.add_parser(
         "push",
+        usage="%(prog)s OWNER/NAME [--encoder FILE] [--model PATH] [options]",
         example="rl-infonce push me/pong --model runs/pong",
         help="upload an encoder or an agent to the Hugging Face hub",
         description="Upload an encoder, an agent, or both, to a repository of the Hugging Face "

@@ -22,6 +22,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `report` and its flags."""
     parser = subparsers.add_parser(
         "report",
+        usage="%(prog)s DIR [options]",
         example="rl-infonce report sweeps/grid",
         help="compare the arms of a sweep on one page",
         description="Write report.html, one page that needs nothing but itself, report.md and "

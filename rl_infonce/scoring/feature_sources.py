@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.checks import warn_user
+from rl_infonce.checks import did_you_mean, warn_user
 from rl_infonce.files.digests import sha256_of
 
 if TYPE_CHECKING:
@@ -132,11 +132,15 @@ def _untrained_like(encoder: nn.Module) -> ProbedEncoder:
 def _find(name: str) -> Path:
     from rl_infonce.agents.saved_agent import existing_model
 
-    return existing_model(
-        Path(name),
+    wanted = (
         f"`--features-of` to be {RANDOM!r}, {MAJORITY!r}, a model saved by SB3, a run directory "
-        "with a model.zip or a file of save_encoder",
+        "with a model.zip or a file of save_encoder"
     )
+    try:
+        return existing_model(Path(name), wanted)
+    except FileNotFoundError as error:
+        hint = did_you_mean(name, (RANDOM, MAJORITY))
+        raise FileNotFoundError(f"{error}{hint}") from None
 
 
 def content_key(content: bytes) -> str:
