@@ -9,7 +9,7 @@ import pytest
 from checkouts import ROOT
 from safetensors.numpy import save_file
 
-from tests.experiments.loading import committed
+from tests.experiments.loading import committed, study_page
 
 
 def test_each_row_of_the_table_is_made_again() -> None:
@@ -60,3 +60,16 @@ def test_todays_code_pretrains_the_same_twice(
         made.append(repeats.made("infonce", "any", tmp_path / each))
     found = repeats.compared(*made)["weights"]
     assert found["n_equal"] == found["n_compared"] > 1_000_000
+
+
+def test_the_page_holds_what_was_compared() -> None:
+    rows = {row["objective"]: row for row in committed("pretraining_repeats.json")["repeats"]}
+    assert {objective: row["commit"] for objective, row in rows.items()} == repeats.commits()
+    assert repeats.table(list(rows.values())).strip() in study_page("repeats.md")
+    rounded = {("cpc", "weights"), ("random", "converged")}
+    for objective, row in rows.items():
+        for what in row.keys() & set(repeats.COLUMNS):
+            if (objective, what) in rounded:
+                assert 0 < row[what]["largest_difference"] < 0.002
+            else:
+                assert row[what]["n_equal"] == row[what]["n_compared"]
