@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 
@@ -21,7 +22,7 @@ from rl_infonce.cli import (
 )
 from rl_infonce.cli.completion import PrintCompletion
 from rl_infonce.cli.noting_parser import NotingParser
-from rl_infonce.cli.output import lasting_output, plain_warnings
+from rl_infonce.cli.output import lasting_output, plain_warnings, silence
 
 __all__ = ["main"]
 
@@ -57,8 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     with lasting_output() as output, plain_warnings():
         arguments = make_parser().parse_args(argv)
+        is_quiet = getattr(arguments, "quiet", False)  # which a few commands are never
         try:
-            code: int = arguments.run(arguments)
+            with silence() if is_quiet else contextlib.nullcontext():
+                code: int = arguments.run(arguments)
         except KeyboardInterrupt:  # where a subcommand has nothing to save
             print("Stopped.", file=sys.stderr)
             code = 130

@@ -85,7 +85,8 @@ def add_trust_pickle(add: Callable[..., Any]) -> None:
 
 
 def add_progress(add: Callable[..., Any]) -> None:
-    """Add the flag of a progress bar."""
+    """Add the flags of a progress bar and of silence."""
+    add("-q", "--quiet", action="store_true", help="Print nothing but warnings and errors.")
     add(
         "-P",
         "--progress",
@@ -96,6 +97,8 @@ def add_progress(add: Callable[..., Any]) -> None:
 
 def shows_progress(arguments: argparse.Namespace, stream: TextIO | None = None) -> bool:
     """Return whether to draw a bar: as asked, or else if the stream (stderr) shows it."""
+    if arguments.quiet:
+        return False
     if arguments.progress is not None:
         return bool(arguments.progress)
     stream = sys.stderr if stream is None else stream

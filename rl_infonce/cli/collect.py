@@ -29,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Play an Atari game and keep its images, RAM and episode ids in FOLDER. Call "
         "again with the same flags to complete what was interrupted.",
     )
-    add = parser.add_argument
+    add = parser.add_argument_group("what is played, and its folder").add_argument
     add_game(add)
     add("-n", "--n-steps", type=int, default=50_000, metavar="N", help=shown("Agent steps to play"))
     add(
@@ -59,6 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="Take the agent's most probable action instead of sampling.",
     )
     add_trust_pickle(add)
+    add = parser.add_argument_group("its frames").add_argument
     add("--seed", type=int, default=0, metavar="N", help=shown("Seed, 0 or more"))
     add("--n-shards", type=int, default=8, metavar="N", help=shown("Emulators, one per shard"))
     add(
@@ -69,6 +70,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="VIEW",
         help="Images to keep: screen (210x160, gray), agent (84x84, stacked when read) (both).",
     )
+    add = parser.add_argument_group("how it runs").add_argument
     add("--n-workers", type=int, metavar="N", help="Processes (one per core).")
     add_progress(add)
     parser.set_defaults(run=run, usage_error=parser.error)

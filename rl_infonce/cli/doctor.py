@@ -151,6 +151,7 @@ def _other_folder(what: str) -> str:
 def _extras(_folder: Path) -> Iterator[Finding]:
     for package, extra, purpose in (
         ("matplotlib", "plots", "figures of ProbeCallback"),
+        ("scipy", "report", "`rl-infonce report`"),
         ("huggingface_hub", "hub", "`rl-infonce push` and `pull`"),
         ("imageio-ffmpeg", "video", "videos as MP4, of `rl-infonce evaluate`"),
         ("sb3-contrib", "contrib", "QR-DQN, TQC, CrossQ, MaskablePPO, RecurrentPPO, TRPO"),

@@ -29,7 +29,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "points over all lives, whatever was clipped in training. No code in the model file is "
         "executed.",
     )
-    add = parser.add_argument
+    played = parser.add_argument_group("who plays what")
+    add = played.add_argument
     add(
         "--model",
         type=Path,
@@ -39,11 +40,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "any algorithm and environment.",
     )
     add("--best", action="store_true", help="Take the run's model whose episodes returned most.")
-    add_task(parser, usual=" (that of the run)")
+    add_task(played, usual=" (that of the run)")
+    add_trust_pickle(add)
+    add = parser.add_argument_group("how much is played").add_argument
     add("--n-episodes", type=int, default=10, metavar="N", help=shown("Whole games to play"))
     add("--n-envs", type=int, default=8, metavar="N", help=shown("Games played at once"))
+    add(
+        "--max-frames",
+        type=int,
+        default=108_000,
+        metavar="N",
+        help="Emulator frames, 4 to a step, after which a game is cut (%(default)s: 30 minutes).",
+    )
     add("--seed", type=int, default=0, metavar="N", help=shown("Seed of games and actions"))
-    how = parser.add_mutually_exclusive_group()
+    acting = parser.add_argument_group("how it acts")
+    how = acting.add_mutually_exclusive_group()
     how.add_argument(
         "--stochastic",
         dest="deterministic",
@@ -58,14 +69,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="Take the best action (the default elsewhere); on Atari such an agent may wait "
         "forever, as for a ball it never fires.",
     )
-    add("--epsilon", type=float, metavar="X", help="Probability of a uniform action instead.")
-    add(
-        "--max-frames",
-        type=int,
-        default=108_000,
-        metavar="N",
-        help="Emulator frames, 4 to a step, after which a game is cut (%(default)s: 30 minutes).",
+    acting.add_argument(
+        "--epsilon", type=float, metavar="X", help="Probability of a uniform action instead."
     )
+    add = parser.add_argument_group("its output").add_argument
     add(
         "--video",
         type=Path,
@@ -81,7 +88,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="JSON file for scores, settings and versions.",
     )
     add_progress(add)
-    add_trust_pickle(add)
     parser.set_defaults(run=run, usage_error=parser.error)
 
 

@@ -62,6 +62,13 @@ def lasting_output() -> Iterator[LastingOutput]:
 
 
 @contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Print nothing to standard output inside."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
+
+
+@contextlib.contextmanager
 def plain_warnings() -> Iterator[None]:
     """Show warnings as sentences, without the line of code from which they come."""
     shown = warnings.formatwarning

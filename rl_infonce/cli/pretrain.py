@@ -33,7 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "encoder.safetensors, a checkpoint and TensorBoard curves to FOLDER. The same command goes "
         "on where it was stopped. Under torchrun, ranks share each batch.",
     )
-    add = parser.add_argument
+    add = parser.add_argument_group("what is trained").add_argument
     add_game(add)
     add(
         "--objective",
@@ -52,7 +52,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="stdim",
         help=shown("Architecture: stdim reads 210x160 screens, nature and impala what agents see"),
     )
+    add = parser.add_argument_group("the encoder of images").add_argument
     add_settings(add, ENCODER_SETTINGS)
+    add = parser.add_argument_group("frames").add_argument
     add("-n", "--n-frames", type=int, default=100_000, metavar="N", help=shown("Frames to play"))
     add("--policy", choices=_POLICIES, default=_POLICIES[0], help=shown("Policy that plays"))
     add(
@@ -67,6 +69,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help=shown("Seed of the games; probes use 0"),
     )
+    add = parser.add_argument_group("how it is trained").add_argument
     add("--batch-size", type=int, metavar="N", help="Samples per step (64; cpc: 16).")
     add("--micro-batch-size", type=int, metavar="N", help="Samples encoded at a time (all).")
     add(
@@ -82,6 +85,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="Arithmetic (bf16 where the GPU or CPU multiplies it in hardware, else fp32).",
     )
     add("--seed", type=int, default=0, metavar="N", help=shown("Seed of weights and batches"))
+    add = parser.add_argument_group("where it runs, and its output").add_argument
     add("--device", default="auto", help=shown("Device, e.g. auto, cpu, cuda or cuda:1"))
     add(
         "-o",

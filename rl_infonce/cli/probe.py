@@ -43,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "same architecture and the majority class are always scored beside what is asked. Run "
         "again with the same --output to add encoders, games or seeds; what is done is kept.",
     )
-    add = parser.add_argument
+    add = parser.add_argument_group("what is scored").add_argument
     add(
         "--game",
         type=_game,
@@ -68,6 +68,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="Seeds of the split, the untrained weights and the probe (0).",
     )
+    add = parser.add_argument_group("how it is scored").add_argument
     add(
         "--protocol",
         nargs="+",
@@ -88,6 +89,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="Images to probe (those that the encoders read; screen without an encoder).",
     )
     add("--labels", default=LABELS, metavar="VERSION", help=shown("Version of the variables"))
+    add = parser.add_argument_group("frames").add_argument
     add("--n-frames", type=int, metavar="N", help="Frames per game (50000, or all of --frames).")
     add("--policy", choices=POLICIES, help="Policy that plays to collect frames (random).")
     add("--data-seed", type=int, metavar="N", help="Seed of the games that are played (0).")
@@ -97,6 +99,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="DIR",
         help="Folder of rl-infonce collect; missing frames are played into it (a cache).",
     )
+    add = parser.add_argument_group("where it runs, and its output").add_argument
     add(
         "--precision",
         choices=("fp32", "bf16"),

@@ -43,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "only what is missing is trained. Failed cells are named at the end and stop no other "
         "cell.",
     )
-    add = parser.add_argument
+    add = parser.add_argument_group("the sweep").add_argument
     add("grid", nargs="?", type=Path, metavar="GRID.toml", help="File of the grid.")
     add("-o", "--output", type=Path, metavar="DIR", help="Folder of the sweep (sweeps/GRID).")
     add("--resume", type=Path, metavar="DIR", help="Go on with the sweep in this folder.")
@@ -52,6 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="Print the plan, try cells for a moment to estimate time and disk, and stop.",
     )
+    add = parser.add_argument_group("what runs the cells").add_argument
     add(
         "--engine",
         choices=("local", "ray", "slurm"),
@@ -88,6 +89,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="Parameters of submitit's AutoExecutor, e.g. timeout_min:240 slurm_partition:gpu; "
         "timeout_min must be given.",
     )
+    add = parser.add_argument_group("how it runs").add_argument
     add("--optimize", action="store_true", help="Search the settings of the grid's table [study].")
     add("--keep-checkpoints", action="store_true", help="Keep the checkpoints of finished cells.")
     add(

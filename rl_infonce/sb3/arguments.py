@@ -67,7 +67,7 @@ class ExtractorArguments(InfoNCESettings):
     channels_last: bool = setting(
         True,
         Flag(),
-        "Whether convolutions run channels-last: twice as fast on CPU, equal up to rounding. False "
+        "Whether convolutions run channels-last: faster on most CPUs, equal up to rounding. False "
         "makes `infonce_coef=0` equal NatureCNN to the last bit.",
     )
     seed: int | None = setting(

@@ -55,6 +55,16 @@ def test_frames_are_collected_and_a_second_call_reads_them(
     assert "seed=0 (not 1)" in line
 
 
+def test_who_asks_for_quiet_is_told_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command(tmp_path / "new"), "--quiet"]) == 0
+    assert main([*command(tmp_path / "new")[:-1], "--progress", "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert len(load_frames(tmp_path / "new")) == 24
+    assert "seed=0 (not 1)" in errors_of(*command(tmp_path / "new"), "-q", "--seed", "1")
+
+
 def test_a_bar_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
     assert "breakout: 100%" in errors_of(*command(tmp_path / "new"), "--progress", code=0)
 

@@ -104,6 +104,15 @@ def test_other_numbers_are_refused_where_whole_ones_are_due(
     assert f"-n/--n-timesteps: invalid int value: '{text}'" in error
 
 
+@pytest.mark.parametrize("command", ["train", "evaluate", "collect", "pretrain", "probe", "sweep"])
+def test_a_long_help_has_groups(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown, _, _ = said([command, "--help"], capsys)
+    options = shown.partition("\noptions:\n")[2].partition("\n\n")[0]
+    assert options.strip() == "-h, --help            show this help message and exit"
+    titles = [line for line in shown.splitlines() if line.endswith(":") and line[0] != " "]
+    assert len(titles) >= 5, "options, example and three groups of its own"
+
+
 def test_every_setting_of_the_loss_stands_in_one_group_of_the_help() -> None:
     groups = groups_of(LOSS_SETTINGS)
     names = [name for settings in groups.values() for name in settings]
