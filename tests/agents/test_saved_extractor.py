@@ -1,6 +1,7 @@
 """Features rebuilt from a saved model's tensors, against those of the loaded model."""
 
 import importlib
+import inspect
 import json
 import sys
 import warnings
@@ -22,6 +23,8 @@ from torch import Tensor
 from rl_infonce.agents.saved_extractor import NotRebuildableError, extractor_names, read_encoder
 from rl_infonce.agents.trusted_model import read_trusted_encoder
 from rl_infonce.networks.encoder_file import describe, load_encoder, save_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
+from rl_infonce.sb3.image_encoder import ImageEncoder
 from tests.agents.models import OwnCNN
 from tests.attacks.forging import members_of, zip_file
 from tests.sb3.fakes import IMAGE_SHAPE, StampedDictEnv, StampedEnv
@@ -217,6 +220,14 @@ def test_what_the_text_does_not_tell_is_refused_with_the_way_out(
     path = saved(tmp_path, build())
     with pytest.raises(NotRebuildableError, match=rf"{path.name}.*{message}.*--trust-pickle"):
         read_encoder(path)
+
+
+def test_what_makes_an_encoder_of_images_rebuilds_it() -> None:
+    made, rebuilt = (
+        inspect.signature(each).parameters.keys() for each in (ImageEncoder, PixelEncoder)
+    )
+    of_hosts, of_files = {"space"}, {"image_shape", "generator", "divide_by"}
+    assert made - of_hosts == rebuilt - of_files, "Declare it in `EncoderForm`."
 
 
 @pytest.mark.parametrize(
