@@ -5,11 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
-from stable_baselines3.common.buffers import ReplayBuffer
+from gymnasium.spaces import Box, Dict, Discrete
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from rl_infonce.resuming import replay_shards
-from rl_infonce.resuming.replay_shards import ReplayShards, arrays_of, end_last_episode, load_replay
+from rl_infonce.resuming.replay_shards import (
+    ReplayShards,
+    UnknownBufferError,
+    arrays_of,
+    end_last_episode,
+    load_replay,
+)
 
 N_ROWS = 10
 Add = Callable[[int], None]
@@ -82,6 +88,49 @@ def test_a_whole_buffer_of_others_is_noticed_while_there_is_room(tmp_path: Path)
     assert_written(shards, buffer, 5, tmp_path)
     add(2 + N_ROWS)
     assert_written(shards, buffer, 7, tmp_path)
+
+
+def with_dictionaries() -> DictReplayBuffer:
+    space = Dict({"seen": Box(-9, 9, (2,)), "wanted": Box(-9, 9, (1,))})
+    return DictReplayBuffer(N_ROWS, space, Discrete(2), "cpu")
+
+
+@pytest.mark.parametrize("n_rows", [3, N_ROWS + 4])
+def test_dictionaries_of_observations_come_back(n_rows: int, tmp_path: Path) -> None:
+    buffer, found = with_dictionaries(), with_dictionaries()
+    rng = np.random.default_rng(0)
+    for _ in range(n_rows):
+        seen, following = (
+            {"seen": rng.standard_normal((1, 2)), "wanted": rng.standard_normal((1, 1))}
+            for _ in range(2)
+        )
+        buffer.add(seen, following, np.ones((1, 1)), np.ones(1), np.zeros(1), [{}])
+    load_replay(found, ReplayShards(tmp_path).save(buffer, n_rows), tmp_path)
+    expected = dict(arrays_of(buffer))
+    assert {"observations.seen", "next_observations.wanted", "rewards"} <= expected.keys()
+    for name, rows in arrays_of(found):
+        np.testing.assert_array_equal(rows[:n_rows], expected[name][:n_rows], name)
+
+
+def test_a_buffer_that_holds_more_than_rows_is_refused(tmp_path: Path) -> None:
+    class Own(ReplayBuffer):
+        pass
+
+    buffer = Own(N_ROWS, Box(-9, 9, (1,)), Discrete(2), "cpu")
+    with pytest.raises(UnknownBufferError, match=r"class ReplayBuffer, .*, got Own, whose rows"):
+        ReplayShards(tmp_path).save(buffer, 0)
+
+
+def test_another_buffer_and_strange_names_are_refused(tmp_path: Path) -> None:
+    buffer = empty()
+    adding_to(buffer)(5)
+    saved = ReplayShards(tmp_path).save(buffer, 5)
+    with pytest.raises(ValueError, match=r"with \['actions', .*'observations\.seen'"):
+        load_replay(with_dictionaries(), saved, tmp_path)
+    for name in ("../rewards.npy", "/rewards.npy"):
+        strange = saved | {"shards": {each: [name] for each in saved["shards"]}}
+        with pytest.raises(ValueError, match="name of a file inside"):
+            load_replay(empty(), strange, tmp_path)
 
 
 def test_what_is_unchanged_is_not_written_again(tmp_path: Path) -> None:
