@@ -1,6 +1,7 @@
 """The package as users and tools see it from outside."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from packaging.version import Version
 
 import rl_infonce
 import rl_infonce.atari
+from tests.test_readme import blocks, small
 
 ROOT = Path(__file__).parents[1]
 
@@ -104,16 +106,42 @@ def test_metadata_names_version_licence_and_extras() -> None:
     }
 
 
-def test_the_wheel_holds_the_package_its_types_and_its_command(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+def wheel_in(folder: Path) -> Path:
+    """Build the wheel."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.mark.atari
+@pytest.mark.slow
+def test_the_blocks_of_the_first_page_run_from_the_wheel_alone(tmp_path: Path) -> None:
+    site, new = tmp_path / "site", tmp_path / "new"
+    new.mkdir()
+    with zipfile.ZipFile(wheel_in(tmp_path)) as archive:
+        archive.extractall(site)
+    environment = {**os.environ, "PYTHONPATH": str(site), "MPLBACKEND": "agg"}
+    for at, block in enumerate(blocks("python", "README.md")):
+        script = new / f"block_{at}.py"
+        script.write_text(f"{small(block, 128)}\nprint(sys.modules['rl_infonce'].__file__)\n")
+        script.write_text(f"import sys\n{script.read_text()}")
+        command = [sys.executable, str(script)]
+        done = subprocess.run(command, cwd=new, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == str(site / "rl_infonce" / "__init__.py")
+
+
+def test_the_wheel_holds_the_package_its_types_and_its_command(tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel_in(tmp_path)) as archive:
         names = set(archive.namelist())
         (entry_points,) = [name for name in names if name.endswith("entry_points.txt")]
         assert "rl-infonce = rl_infonce.cli:main" in archive.read(entry_points).decode()
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rl_infonce").rglob("*.py")}
-    assert names >= modules | {"rl_infonce/py.typed", "rl_infonce/atari/ram_labels.json"}
+    data = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rl_infonce").rglob("*.json")}
+    assert "rl_infonce/atari/ram_labels.json" in data
+    assert names >= modules | data | {"rl_infonce/py.typed"}
+    assert [name for name in names if name.endswith("licenses/LICENSE")]
     assert {name.split("/")[0].split("-")[0] for name in names} == {"rl_infonce"}
 
 
