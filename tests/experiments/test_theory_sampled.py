@@ -365,3 +365,9 @@ def test_committed_best_rates_lie_inside_the_grid() -> None:
     rates = batch_and_temperature.RATES
     for row in committed("theory/batch_and_temperature.json")["rows"]:
         assert rates[0] < row["rate"] < rates[-1]
+
+
+def test_the_second_measurement_of_updates_stands_on_its_page() -> None:
+    for name in ("language_model_speed", "language_model_speed_again"):
+        table = language_model_speed.table(committed(f"theory/{name}.json"))
+        assert table.strip() in study_page("theory/language_model_speed.md")
