@@ -57,7 +57,7 @@ def test_a_training_whose_output_finds_no_room_is_saved_and_says_so(tmp_path: Pa
 
 def test_where_errors_are_closed_no_bar_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    assert not shows_progress(argparse.Namespace(progress=None))
+    assert not shows_progress(argparse.Namespace(progress=None, quiet=False))
 
 
 def test_a_command_whose_output_is_closed_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,7 +262,7 @@ def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
             ["--game", "pacman"],
             "nature or impala with pacman, whose screens are 250x160, got stdim",
         ),
-        (["--gmae", "pong"], "pretrain: error: unknown: --gmae pong. Did you mean --game?"),
+        (["--gmae", "pong"], "pretrain: error: unknown: --gmae. Did you mean --game?"),
         (["--budgets=5"], "Did you mean --budget?"),
         (["pong"], "unknown: pong. See rl-infonce pretrain --help."),
         (["--labels", "corrected"], "`--labels` with --objective supervised only"),
