@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from checkouts import checked_out, last_commit, read_results
-from repeats import RESULTS, RL_INFONCE, commit_of, run_in
+from checkouts import RESULTS, checked_out, last_commit, read_results
+from repeats import RL_INFONCE, commit_of, run_in, told
 from safetensors.numpy import load_file
 
 from rl_infonce.device import processor_name
@@ -88,15 +88,7 @@ def scores(folder: Path) -> Made:
 
 def compared(then: Made, now: Made) -> dict[str, dict[str, float]]:
     """Return how many numbers there are, how many are equal, and the largest difference."""
-    found = {}
-    for what, numbers in then.items():
-        differences = np.abs(numbers - now[what])
-        found[what] = {
-            "n_compared": len(differences),
-            "n_equal": int((differences == 0).sum()),
-            "largest_difference": float(differences.max()),
-        }
-    return found
+    return {what: told(numbers - now[what]) for what, numbers in then.items()}
 
 
 def table(rows: list[dict[str, Any]]) -> str:

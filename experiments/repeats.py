@@ -21,7 +21,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from checkouts import ROOT, checked_out, last_commit, read_results
+import numpy as np
+import numpy.typing as npt
+from checkouts import RESULTS, ROOT, checked_out, last_commit, read_results
 from regime_grids import Grid, read_grid
 
 from rl_infonce.device import processor_name
@@ -29,7 +31,6 @@ from rl_infonce.files.durable import replace_text
 from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.runs.run_directory import software
 
-RESULTS = ROOT / "experiments" / "results"
 Numbers: TypeAlias = dict[str, float]
 """Name of each number that a training wrote -> the number."""
 
@@ -143,11 +144,15 @@ def compared(then: Numbers, now: Numbers) -> dict[str, Any]:
     shared = then.keys() & now.keys()
     if not shared:
         raise RuntimeError("Expected numbers that both trainings wrote, got none.")
-    differences = {name: abs(then[name] - now[name]) for name in shared}
+    return told(np.array([then[name] - now[name] for name in shared]))
+
+
+def told(differences: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return how many differences [N] there are, how many are none, and the largest."""
     return {
-        "n_compared": len(shared),
-        "n_equal": sum(each == 0 for each in differences.values()),
-        "largest_difference": max(differences.values()),
+        "n_compared": len(differences),
+        "n_equal": int((differences == 0).sum()),
+        "largest_difference": float(np.abs(differences).max()),
     }
 
 

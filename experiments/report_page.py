@@ -13,10 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from checkouts import ROOT
+from checkouts import RESULTS
 from probe_tensorboard import chromium, small_png
 
-STUDY = ROOT / "experiments" / "results" / "ppo_arms"
+STUDY = RESULTS / "ppo_arms"
 SCREENS = {
     "desktop": (1280, 900, "Sweep ppo_arms"),
     "phone": (390, 844, "PPO: performance profile"),

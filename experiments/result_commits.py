@@ -14,11 +14,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from checkouts import ROOT
+from checkouts import RESULTS, ROOT
 
 from rl_infonce.report.return_tables import markdown_table
 
-RESULTS = ROOT / "experiments" / "results"
 PICTURES = ("probe_tensorboard", "report_page")
 """Folders that have nothing else."""
 SHOWN = 8

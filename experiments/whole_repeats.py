@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from checkouts import ROOT
+from checkouts import RESULTS, ROOT
 from regime_grids import Grid, read_grid, runs_of
 from regime_scores import Scores, measured
 from regime_training import train_all
@@ -24,7 +24,7 @@ from rl_infonce.report.return_tables import markdown_table
 STUDY, TASK = "sac_sparse_distractors", "ReacherWhite128-v5"
 ARMS = ("baseline", "infonce")
 SEEDS = (0, 1)
-PUBLISHED = ROOT / "experiments" / "results" / "regimes" / STUDY
+PUBLISHED = RESULTS / "regimes" / STUDY
 
 
 def whole_grid() -> Grid:

@@ -124,8 +124,8 @@ def test_the_blocks_of_the_first_page_run_from_the_wheel_alone(tmp_path: Path) -
     environment = {**os.environ, "PYTHONPATH": str(site), "MPLBACKEND": "agg"}
     for at, block in enumerate(blocks("python", "README.md")):
         script = new / f"block_{at}.py"
-        script.write_text(f"{small(block, 128)}\nprint(sys.modules['rl_infonce'].__file__)\n")
-        script.write_text(f"import sys\n{script.read_text()}")
+        where = "import rl_infonce\nprint(rl_infonce.__file__)\n"
+        script.write_text(f"{small(block, 128)}\n{where}")
         command = [sys.executable, str(script)]
         done = subprocess.run(command, cwd=new, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

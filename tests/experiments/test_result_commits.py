@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import result_commits
 
-from tests.experiments.loading import study_page
+from tests.experiments.loading import RESULTS, study_page
 
 
 def test_every_result_stands_on_the_page_with_its_commits() -> None:
     rows = re.findall(r"^\| (\S+) \| (.*) \|$", study_page("COMMITS.md"), re.MULTILINE)
     shown = dict(rows[2:])
-    found = {str(path.relative_to(result_commits.RESULTS)) for path in result_commits.results()}
+    found = {str(path.relative_to(RESULTS)) for path in result_commits.results()}
     assert shown.keys() == found
     for path in result_commits.results():
-        commits = shown[str(path.relative_to(result_commits.RESULTS))]
+        commits = shown[str(path.relative_to(RESULTS))]
         named = result_commits.named_commits(path)
         if named:
             assert commits == ", ".join(sorted(named))
@@ -52,5 +52,5 @@ def test_git_knows_the_commit_of_a_result_without_a_name(monkeypatch: pytest.Mon
         return "12345678\n"
 
     monkeypatch.setattr(subprocess, "check_output", git)
-    assert result_commits.words(result_commits.RESULTS / "contrast_tiles.json") == "(12345678)"
+    assert result_commits.words(RESULTS / "contrast_tiles.json") == "(12345678)"
     assert asked[0][:3] == ["git", "log", "-1"]
