@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rl_infonce.resuming import NanGuardCallback, ResumeCallback
     from rl_infonce.sb3 import InfoNCECallback, InfoNCECombinedExtractor, InfoNCEExtractor
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "InfoNCECallback",
