@@ -20,7 +20,10 @@ from rl_infonce.probing.data import N_CLASSES
 Numbers = dict[str, float | int]
 
 _PATIENCE = 100
-"""Steps without any label after which there will be none."""
+"""Steps without a first label after which there will be none."""
+
+_LONGEST_GAP = 10_000
+"""Steps without a further label after which there will be none."""
 
 
 class _Row(NamedTuple):
@@ -107,17 +110,25 @@ def collect_labelled(
 def _labelled_rows(env: VecEnv, n_rows: int, key: str, seed: int) -> list[_Row]:
     """Return at least so many rows, those of one environment after those of another."""
     found: list[_Row] = []
-    for n_played, played in enumerate(_random_play(env, seed)):
-        found += [
+    n_unlabelled = 0
+    for played in _random_play(env, seed):
+        labelled = [
             _Row(place, observation, _numbers(info[key], key), episode, game)
             for place, (observation, info, episode, game) in enumerate(played)
             if key in info
         ]
+        found += labelled
+        n_unlabelled = 0 if labelled else n_unlabelled + 1
         if len(found) >= n_rows:
             break
-        if not found and n_played == _PATIENCE:
+        if n_unlabelled > (_LONGEST_GAP if found else _PATIENCE):
+            few = (
+                f"{len(found)} of {n_rows}, then {n_unlabelled} steps without, and "
+                if found
+                else ""
+            )
             raise ValueError(
-                f"Expected infos with labels under {key!r}, got {sorted(played[0][1])}. Put a "
+                f"Expected infos with labels under {key!r}, got {few}{sorted(played[0][1])}. Put a "
                 "dictionary of numbers there, in a wrapper, or name another `key`."
             )
     return sorted(found, key=lambda row: row.place)  # which keeps the order of time

@@ -9,6 +9,7 @@ from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BaseModel
 from torch import nn
@@ -19,14 +20,25 @@ _COMPILED = "_orig_mod."  # torch.compile puts it before names
 _ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 _MAX_FRAMES = 64  # a policy under torch.compile has a dozen of torch's own
+_HOOKS = (
+    "init_callback",
+    "on_training_start",
+    "on_rollout_start",
+    "on_step",
+    "on_rollout_end",
+    "on_training_end",
+)
+"""Methods of callbacks that algorithms call."""
 
 
-def _callers(kind: type[Any], *methods: str) -> Iterator[Any]:
+def _callers(kind: type[Any] | tuple[type[Any], ...], *methods: str) -> Iterator[Any]:
     """Yield the `self` of each caller that is a `kind` running one of `methods`, nearest first."""
     return (each["self"] for each in _locals_of_callers(kind, *methods))
 
 
-def _locals_of_callers(kind: type[Any], *methods: str) -> Iterator[Mapping[str, Any]]:
+def _locals_of_callers(
+    kind: type[Any] | tuple[type[Any], ...], *methods: str
+) -> Iterator[Mapping[str, Any]]:
     frame = sys._getframe(1)
     for _ in range(_MAX_FRAMES):
         if frame.f_code.co_name in methods and isinstance(frame.f_locals.get("self"), kind):
@@ -123,10 +135,14 @@ def is_part_of(module: nn.Module, algorithm: BaseAlgorithm) -> bool:
 def is_updating(algorithm: BaseAlgorithm) -> bool:
     """Return whether `train` or `learn` of this algorithm is among the callers.
 
-    A forward with gradients outside them is somebody's look at the policy. `learn` counts too, for
-    algorithms that update their policy in a method of another name.
+    A forward with gradients outside them is somebody's look at the policy, and so is one of a
+    callback. `learn` counts too, for algorithms that update their policy in a method of another
+    name.
     """
-    return any(found is algorithm for found in _callers(BaseAlgorithm, "train", "learn"))
+    for found in _callers((BaseAlgorithm, BaseCallback), "train", "learn", *_HOOKS):
+        if found is algorithm or isinstance(found, BaseCallback):
+            return found is algorithm
+    return False
 
 
 def is_collecting(algorithm: BaseAlgorithm) -> bool:

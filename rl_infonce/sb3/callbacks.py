@@ -119,7 +119,9 @@ class InfoNCECallback(BaseCallback):
 
     def _check_algorithm(self) -> None:
         reason = unfit_for_attaching(self.model)
-        attaches = not self.decoupled and not all(each.is_isolated for each in self.extractors)
+        attaches = not self.decoupled and not all(
+            each.settings.isolated for each in self.extractors
+        )
         if reason is not None and attaches:
             raise ValueError(f"Expected an algorithm that can carry the InfoNCE loss: {reason}.")
 
@@ -153,7 +155,7 @@ class InfoNCECallback(BaseCallback):
             remaining = 1.0 - self.num_timesteps / self.model._total_timesteps
             coef = self.coef_schedule(max(remaining, 0.0))
             for extractor in self.extractors:
-                share = self._share_of_largest(coef) if extractor.is_isolated else 1.0
+                share = self._share_of_largest(coef) if extractor.settings.isolated else 1.0
                 extractor.steer(decoupled=self.decoupled, infonce_coef=coef, share=share)
         if not self.decoupled or self.num_timesteps <= getattr(self.model, "learning_starts", 0):
             return

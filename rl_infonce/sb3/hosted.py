@@ -257,7 +257,7 @@ class HostedExtractor(NatureCNN):
 
     def experience(self) -> Experience | None:
         """Return what the bound algorithm has recorded; None, after one warning, if unreadable."""
-        return self._session.experience()
+        return self._session.experience(isolated=self.is_isolated)
 
     def _publish(self, numbers: Mapping[str, float]) -> None:
         self.last_infonce.update(numbers)

@@ -39,6 +39,10 @@ _UNBOUND = (
     "it does not know which algorithm owns it. Call extractor.bind(model), or pass "
     "InfoNCECallback() to model.learn()."
 )
+_NOTHING_TRAINS = (
+    " RL does not train this isolated encoder either. Pass infonce_coef=0 in "
+    "features_extractor_kwargs: then RL trains it."
+)
 _ON_SCREEN = ("loss", "accuracy", "mi_lower_bound", "selected_inputs")
 
 
@@ -203,7 +207,7 @@ class Session:
                 "what it observes in a wrapper.",
             )
 
-    def experience(self) -> Experience | None:
+    def experience(self, *, isolated: bool) -> Experience | None:
         """Return what the bound algorithm has recorded, or None after one warning."""
         algorithm = self.algorithm
         if algorithm is None:
@@ -211,7 +215,8 @@ class Session:
         try:
             return self.reader.read(algorithm)
         except UnreadableBufferError as error:
-            self.warn_once("unreadable buffer", f"The InfoNCE loss is off: {error}")
+            also = _NOTHING_TRAINS if isolated else ""
+            self.warn_once("unreadable buffer", f"The InfoNCE loss is off: {error}{also}")
             return None
 
     def log(self, numbers: Mapping[str, float], extractor: nn.Module) -> None:

@@ -55,10 +55,11 @@ def draw(experience: Experience, plan: SamplingPlan, session: Session) -> Observ
     if raw is None and not fills:
         way = "Lower horizons" if max(plan.horizons) > 1 else "Leave the loss out by infonce_coef=0"
         more_rows = "raise n_steps or n_envs"
+        on = ", on an encoder that it does not train either" * plan.settings.isolated
         session.warn_once(
             "no pairs",
             f"Fewer than two pairs of observations lie {max(plan.horizons)} steps apart in one "
-            "episode, so that this update has no InfoNCE loss; the RL update goes on. "
+            f"episode, so that this update has no InfoNCE loss; the RL update goes on{on}. "
             f"{way}, or {'let each learn() take more steps' if off_policy else more_rows}.",
         )
     n_pairs, wanted = 0 if raw is None else raw.n_anchors, plan.settings.n_pairs

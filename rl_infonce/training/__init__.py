@@ -1,1 +1,1 @@
-"""Trainings on Atari games: an agent in its run directory, or an encoder on frames alone."""
+"""Trainings of agents in their run directories, and of encoders on frames alone."""

@@ -25,7 +25,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rl_infonce import InfoNCEExtractor, ProbeCallback
 from rl_infonce.agents.features import fitted_normalizer, untrained_policy
-from rl_infonce.live_probes import collect_labelled
+from rl_infonce.live_probes import collect_labelled, own_labels
 from rl_infonce.live_probes.own_labels import _classes_of
 from rl_infonce.probing import Converged
 from tests.further import further
@@ -228,6 +228,22 @@ def test_what_is_no_label_is_named(
 ) -> None:
     with pytest.raises(error, match=message):
         collect_labelled(env(), 20, **arguments)
+
+
+def test_labels_that_end_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ending(Labelled):
+        n_labelled = 0
+
+        def labels(self) -> dict[str, Any]:
+            self.n_labelled += 1
+            return super().labels() if self.n_labelled <= 20 else {}
+
+    monkeypatch.setattr(own_labels, "_LONGEST_GAP", 300)
+    env = DummyVecEnv([lambda: Ending(StampedEnv(0))])
+    with pytest.raises(
+        ValueError, match=r"under 'labels', got \d+ of 1000, then 301 steps without"
+    ):
+        collect_labelled(env, 1000)
 
 
 # -- live probes by them ---------------------------------------------------------------------------

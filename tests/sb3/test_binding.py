@@ -14,6 +14,7 @@ import torch
 from sb3_contrib import ARS
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
@@ -206,6 +207,35 @@ def test_a_look_at_the_policy_after_training_changes_nothing(name: str) -> None:
         if looks:
             look(model)
         models.append(model.learn(N_STEPS, reset_num_timesteps=False))
+    assert_same_weights(*(model.policy for model in models), with_own=True)
+
+
+class LookAtUpdates(BaseCallback):
+    """Asks the policy for gradients wherever SB3 leaves it in training mode."""
+
+    n_looks = 0
+
+    def _on_training_end(self) -> None:
+        if self.model.policy.training:
+            self.n_looks += 1
+            look(self.model)
+
+    _on_training_start = _on_training_end
+
+    def _on_step(self) -> bool:
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["PPO", further("DQN")])
+def test_a_callbacks_look_at_the_policy_changes_nothing(name: str) -> None:
+    models = []
+    for looking in (LookAtUpdates(), None):
+        model = ALGORITHMS[name]()
+        for _ in range(2):
+            model.learn(N_STEPS, callback=looking, reset_num_timesteps=False)
+        assert looking is None or looking.n_looks == 4
+        models.append(model)
     assert_same_weights(*(model.policy for model in models), with_own=True)
 
 

@@ -255,6 +255,29 @@ def test_a_replay_buffer_has_a_slower_encoder(
     assert rates == {expected}
 
 
+@pytest.mark.parametrize("own", [0.0, 0.01])
+def test_a_warm_up_begins_low_whatever_the_own_weight(
+    own: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates: list[float] = []
+    step = OwnAdam.step
+
+    def recording(self: OwnAdam, parameters: Any, gradients: Any, rate: float) -> None:
+        rates.append(rate)
+        step(self, parameters, gradients, rate)
+
+    monkeypatch.setattr(OwnAdam, "step", recording)
+    warm_up = InfoNCECallback(lambda remaining: 0.01 * (1.0 - remaining))
+    build("PPO", infonce_coef=own).learn(N_STEPS, callback=warm_up)
+    assert rates == sorted(rates)
+    assert rates[0] < rates[-1]
+
+
+def test_trpo_takes_a_weight_from_the_callback_for_an_isolated_encoder() -> None:
+    model = build("TRPO", infonce_coef=0.0).learn(N_STEPS, callback=InfoNCECallback(0.01))
+    assert n_updates(model) > 0
+
+
 def test_a_rollout_teaches_at_least_once() -> None:
     kwargs = policy_kwargs(isolated=True, n_pairs=64)
     model = VECTOR_ALGORITHMS["A2C"](kwargs, n_steps=5).learn(30)

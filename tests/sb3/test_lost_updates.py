@@ -57,7 +57,7 @@ def test_where_there_are_no_pairs_no_update_is_missed() -> None:
     bandit = stamped_vec_env(2, StampedVectorEnv, lengths=(1, 1), continuous=True)
     kwargs = {"features_extractor_class": InfoNCEExtractor}
     model = PPO("MlpPolicy", bandit, n_steps=32, batch_size=32, n_epochs=1, policy_kwargs=kwargs)
-    with pytest.warns(UserWarning, match="Fewer than two pairs"):
+    with pytest.warns(UserWarning, match="goes on, on an encoder that it does not train either"):
         model.learn(128)
     assert not has_told(lambda: model.learn(64, reset_num_timesteps=False))
 
