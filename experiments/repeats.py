@@ -49,6 +49,8 @@ _REGIME = (
     *(sys.executable, "experiments/regimes.py", "train", "OUT/grid.toml"),
     *("--runs", "OUT/locks", "--output", "OUT"),
 )
+RELEASE = "176c432a9e859103ade74fa928428fc6f607abc8"
+"""Commit of 0.1.0: what it trained has no former code to be compared with."""
 RL_INFONCE = str(Path(sys.executable).with_name("rl-infonce"))
 COMPARED = ("curve", "rollout/", "train/", "infonce/loss", "loss")
 """What follows from all that was trained; other curves are of some updates or rows alone."""
@@ -75,7 +77,7 @@ def plans() -> Iterator[Plan]:
         task = max(grid.fresh_tasks)
         for arm in [each for each in grid.arms if each not in ("stock", "oracle")]:
             path = RESULTS / "regimes" / study / f"{task}-{arm}-{grid.seeds[0]}.json"
-            if path.exists():
+            if path.exists() and commit_of(path) != RELEASE:
                 text = shortened(grid, task, arm, n_steps)
                 yield Plan(study, arm, task, commit_of(path), n_steps, _REGIME, text)
     for (study, arm), n_steps in SWEEPS.items():

@@ -192,6 +192,39 @@ def test_what_there_is_to_gain_and_what_negatives_do() -> None:
         assert run["curve"] == without_noise["Walker2d-v5", "baseline"][seed]["curve"]
 
 
+def test_what_negatives_do_in_sac() -> None:
+    grid, runs = study("sac_sparse_distractors")
+    scores = in_units(grid, measured(runs))
+    tasks = list(grid.fresh_tasks)
+
+    def over(arm: str, other: str) -> Interval:
+        return present(difference(tasks, scores, arm, other))
+
+    for task in tasks:
+        assert len(runs[task, "self_prediction"]) == len(runs[task, "oracle"]) == 6
+        assert len(runs[task, "stock"]) == 6
+    plain = "{:.3f} ({:.3f} to {:.3f})"
+    negatives, useful = over("infonce", "self_prediction"), over("oracle", "infonce")
+    assert min(negatives.low, useful.low) > 0
+    assert f"above `self_prediction` by {plain.format(*negatives[:3])}, with six seeds" in PAGE
+    assert f"is above the loss by {plain.format(*useful[:3])}, and scores more than stock" in PAGE
+    told = f"they gain {plain.format(*negatives[:3])}, and RL alone on the useful inputs scores "
+    assert f"{told}{plain.format(*useful[:3])} more than the loss." in FIRST_PAGE
+    means = {
+        (task, arm): np.mean(list(scores[task, arm].values()))
+        for task in tasks
+        for arm in ("infonce", "self_prediction", "oracle")
+    }
+    assert min(means[task, "oracle"] for task in tasks) > 1
+    for task in tasks:
+        ours, theirs = means[task, "infonce"], means[task, "self_prediction"]
+        assert f"{ours:.2f} against {theirs:.2f} on {task.partition('White')[0]}" in PAGE
+    beside = over("self_prediction", "baseline")
+    assert beside.low < 0 < beside.high
+    told = f"({beside.mean:.3f}, {beside.low:.3f} to {beside.high:+.3f})"
+    assert f"and the same network is detected {told}." in PAGE
+
+
 def test_without_noise_no_difference_of_self_prediction_is_detected() -> None:
     grid, runs = study("ppo_selected_plain")
     scores = in_units(grid, measured(runs))
