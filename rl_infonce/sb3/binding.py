@@ -145,6 +145,11 @@ def is_updating(algorithm: BaseAlgorithm) -> bool:
     return False
 
 
+def is_learning(algorithm: BaseAlgorithm) -> bool:
+    """Return whether this algorithm trains or learns, be it that a callback of it asks."""
+    return any(found is algorithm for found in _callers(BaseAlgorithm, "train", "learn"))
+
+
 def is_collecting(algorithm: BaseAlgorithm) -> bool:
     """Return whether `collect_rollouts` of this algorithm is among the callers."""
     return any(found is algorithm for found in _callers(BaseAlgorithm, "collect_rollouts"))

@@ -21,6 +21,7 @@ from rl_infonce.sb3.binding import (
     check_host,
     has_lost_statistics,
     is_collecting,
+    is_learning,
     is_of_target_network,
     is_part_of,
     is_updating,
@@ -230,7 +231,7 @@ class HostedExtractor(NatureCNN):
         algorithm = self._session.algorithm
         if algorithm is None or algorithm._n_updates or not isinstance(self.encoder, VectorEncoder):
             return
-        if not self.encoder.has_statistics and not self._is_updating():
+        if not self.encoder.has_statistics and self.auto_bind and not is_learning(algorithm):
             self._session.warn_once("uncounted", _UNCOUNTED)
 
     @property

@@ -207,7 +207,7 @@ class Session:
                 "what it observes in a wrapper.",
             )
 
-    def experience(self, *, isolated: bool) -> Experience | None:
+    def experience(self, *, isolated: bool = False) -> Experience | None:
         """Return what the bound algorithm has recorded, or None after one warning."""
         algorithm = self.algorithm
         if algorithm is None:
