@@ -236,37 +236,33 @@ def test_as_many_updates_are_made_as_the_settings_say(
     assert len(computed) > before, "what the last rollout taught was forgotten"
 
 
+@pytest.fixture
+def rates(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the learning rates of the encoder's updates, as they are made."""
+    found: list[float] = []
+    step = OwnAdam.step
+
+    def recording(self: OwnAdam, parameters: Any, gradients: Any, rate: float) -> None:
+        found.append(rate)
+        step(self, parameters, gradients, rate)
+
+    monkeypatch.setattr(OwnAdam, "step", recording)
+    return found
+
+
 @pytest.mark.parametrize(
     ("name", "given", "expected"),
     [("PPO", None, 1e-3), ("SAC", None, 3e-4), ("DQN", None, 3e-4), ("SAC", 0.02, 0.02)],
 )
 def test_a_replay_buffer_has_a_slower_encoder(
-    name: str, given: float | None, expected: float, monkeypatch: pytest.MonkeyPatch
+    name: str, given: float | None, expected: float, rates: list[float]
 ) -> None:
-    rates: set[float] = set()
-    step = OwnAdam.step
-
-    def recording(self: OwnAdam, parameters: Any, gradients: Any, rate: float) -> None:
-        rates.add(rate)
-        step(self, parameters, gradients, rate)
-
-    monkeypatch.setattr(OwnAdam, "step", recording)
     build(name, encoder_learning_rate=given).learn(N_STEPS)
-    assert rates == {expected}
+    assert set(rates) == {expected}
 
 
 @pytest.mark.parametrize("own", [0.0, 0.01])
-def test_a_warm_up_begins_low_whatever_the_own_weight(
-    own: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rates: list[float] = []
-    step = OwnAdam.step
-
-    def recording(self: OwnAdam, parameters: Any, gradients: Any, rate: float) -> None:
-        rates.append(rate)
-        step(self, parameters, gradients, rate)
-
-    monkeypatch.setattr(OwnAdam, "step", recording)
+def test_a_warm_up_begins_low_whatever_the_own_weight(own: float, rates: list[float]) -> None:
     warm_up = InfoNCECallback(lambda remaining: 0.01 * (1.0 - remaining))
     build("PPO", infonce_coef=own).learn(N_STEPS, callback=warm_up)
     assert rates == sorted(rates)
