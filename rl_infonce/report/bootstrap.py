@@ -76,7 +76,8 @@ def bootstrap_band(
     `scores` map tasks to [..., n_runs], at least 2 runs each. For sample efficiency:
     `interquartile_mean` of scores [n_windows, n_runs], whole runs being resampled. A statistic
     keeps the leading axes first; `confidence` is that of each value on its own, and `widen` makes
-    up for few runs.
+    up for few runs: each value by its own row, and those of several rows by the one that lacks
+    most.
     """
     _check_settings(rng, n_resamples, confidence)
     check_flag("widen", widen)
@@ -111,8 +112,7 @@ def bootstrap_difference(
 
     draws = _draws(ours, rng, n_resamples)
     resampled = difference(_taken(ours, draws), _taken(theirs, draws))
-    # one number of several rows of scores has the factor of the row that lacks most
-    factor = _widening(groups, confidence).max()
+    factor = _widening(groups, confidence)
     return _interval(_band(difference(ours, theirs), resampled, n_resamples, confidence, factor))
 
 
@@ -192,6 +192,8 @@ def _band(
         )
     tail = (1 - confidence) / 2
     low, high = np.quantile(others, [tail, 1 - tail], axis=0)
+    if factor.shape != found.shape[: factor.ndim]:
+        factor = factor.max()  # a value of several rows is widened as the row that lacks most
     factor = factor.reshape(factor.shape + (1,) * (found.ndim - factor.ndim))
     return Band(found, found - factor * (found - low), found + factor * (high - found))
 

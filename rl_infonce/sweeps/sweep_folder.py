@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -195,13 +196,13 @@ def _check_record(record: Any) -> None:
 
 def _meanings(grid: Grid) -> dict[str, Any]:
     """Return what each cell stands for, by its name, as in JSON."""
-    meanings = {}
+    meanings, digest_of = {}, functools.cache(sha256_of_file)  # arms may share an encoder
     for cell in grid.cells():
         settings = dict(cell.settings)
         meaning = {"settings": settings, "n_timesteps": grid.n_timesteps, "probe": grid.probe}
         file = Path(settings.get("pretrained", ""))
         if file.is_file():  # its path may be relative, and the file may be written again
-            meaning["encoder_sha256"] = sha256_of_file(file)
+            meaning["encoder_sha256"] = digest_of(file)
         meanings[cell.name] = meaning
     return dict(json.loads(json.dumps(meanings)))
 

@@ -189,6 +189,29 @@ def test_one_number_of_several_rows_is_widened_by_the_row_that_lacks_most() -> N
     assert (wide.high - wide.low) / (plain.high - plain.low) == pytest.approx(max(factors))
 
 
+def test_a_band_of_fewer_values_than_rows_is_widened_as_one_number_of_them() -> None:
+    drawn = np.random.default_rng(4).normal(size=(2, 5, 3)) * np.linspace(0.1, 2, 5)[:, None]
+    runs = {"a": drawn[0], "b": drawn[1][::-1]}
+    expected = max(factor_of([runs["a"][row], runs["b"][row]]) for row in range(5))
+
+    def last_two(taken: Mapping[str, FloatArray]) -> FloatArray:
+        last: FloatArray = np.asarray(mean(taken))[..., -2:]
+        return last
+
+    def of_all_rows(taken: Mapping[str, FloatArray]) -> FloatArray:
+        total: FloatArray = np.asarray(mean(taken)).mean(axis=-1)
+        return total
+
+    for statistic, shape in ((last_two, (2,)), (of_all_rows, ())):
+        plain, wide = (
+            bootstrap_band(runs, statistic, rng=rng(), widen=widen) for widen in (False, True)
+        )
+        assert wide.low.shape == wide.high.shape == shape
+        np.testing.assert_allclose(
+            (wide.high - wide.low) / (plain.high - plain.low), np.full(shape, expected)
+        )
+
+
 def test_runs_without_scatter_are_not_widened() -> None:
     same = {"a": [1.0, 1.0, 1.0], "b": [2.0, 2.0]}
     assert [*bootstrap_band(same, mean, rng=rng(), widen=True)] == [1.5, 1.5, 1.5]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rl_infonce.files import durable
+from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.files.json_text import read_json
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.sweeps.grid import Grid, make_grid, read_grid
@@ -86,6 +87,24 @@ def test_another_encoder_of_the_same_name_is_noticed(
     for place in ("nowhere", "here"):  # a sweep that is done may be looked at anywhere
         monkeypatch.chdir(tmp_path / place)
         adopted(folder, **own)
+
+
+def test_an_encoder_of_several_cells_is_read_once(
+    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def counted(path: Path) -> str:
+        read.append(path)
+        return sha256_of_file(path)
+
+    monkeypatch.setattr("rl_infonce.sweeps.sweep_folder.sha256_of_file", counted)
+    files = [tmp_path / f"{name}.safetensors" for name in ("one", "two")]
+    for file in files:
+        file.write_bytes(file.name.encode())
+    arm = {file.stem: {"pretrained": str(file)} for file in files}
+    folder.check_cells(make_grid({**GRID, "arms": [*arm], "arm": arm, "seeds": [0, 1, 2]}))
+    assert read == files
 
 
 def test_a_full_disk_leaves_the_grid_and_the_record_as_they_were(
