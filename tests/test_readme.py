@@ -23,11 +23,17 @@ from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.presets import PRESETS, settings_table
 from rl_infonce.pretraining import OBJECTIVES
+from rl_infonce.probing.anand2019 import Anand2019
+from rl_infonce.probing.converged import PENALTY_PATIENCE, Converged
+from rl_infonce.probing.data import N_CLASSES
+from rl_infonce.probing.neighbours import knn_predictions
+from rl_infonce.probing.task import make_task
 from rl_infonce.resuming.resume_callback import ResumeCallback
 from rl_infonce.sb3.arguments import ExtractorArguments
 from rl_infonce.sb3.input_selection import CHANCE, KEPT_SHARE, InputSelection
 from rl_infonce.sb3.own_updates import ALIGN_FREQ, N_ALIGNED
 from rl_infonce.sb3.update_counts import RARE_DETAILS_FREQ
+from rl_infonce.scoring.probe_runner import TASKS
 from rl_infonce.settings import InfoNCESettings, declared, defaults
 from rl_infonce.sweeps.arms import ARMS
 from rl_infonce.sweeps.grid import read_grid
@@ -318,6 +324,28 @@ def test_the_papers_that_losses_come_from_are_listed() -> None:
     assert len(cited) > 20
     missing = {each for each in cited if not re.search(r"{}[^\n]*{}".format(*each), listed)}
     assert not missing
+
+
+def test_the_two_protocols_are_those_of_the_code() -> None:
+    page = section("Two protocols", "rl_infonce/scoring/README.md")
+    ours, theirs = Converged(), Anand2019()
+    first, last = ours.penalties[0], ours.penalties[-1]
+    waits = {1: "one", 3: "three"}[PENALTY_PATIENCE]
+    assert f"of {len(ours.penalties)} from {first:g} to {last:.0e}".replace("e-0", "e-") in page
+    assert f"{waits} in a row without a lower one end the search" in page
+    rate = f"{theirs.learning_rate:.0e}".replace("e-0", "e-")
+    assert f"Adam at {rate}, with {theirs.batch_size} frames a step" in page
+    assert f"when {theirs.plateau_patience + 1} epochs in a row bring no higher" in page
+    assert (
+        f"after {theirs.patience} epochs without a higher accuracy or {theirs.max_epochs}" in page
+    )
+    assert f"`Linear(D, {N_CLASSES})`" in page
+    of_task, of_probe = inspect.signature(make_task).parameters, TASKS["anand2019"]
+    assert f"at least {of_task['threshold'].default} nats of entropy in the training part" in page
+    assert f"those of {of_probe['min_episode_length']} frames or more" in page
+    assert '`entropy_on="{entropy_on}"`'.format(**of_probe) in page
+    nearest = inspect.signature(knn_predictions).parameters["n_neighbours"].default
+    assert f"the majority of the {nearest} nearest training frames" in page
 
 
 def test_what_an_unmarked_bound_may_miss_is_that_of_the_experiment() -> None:
