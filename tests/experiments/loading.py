@@ -12,7 +12,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 RESULTS = EXPERIMENTS / "results"
 FRONT_PAGE = "\n".join(
     (EXPERIMENTS.parent / page).read_text(encoding="utf-8")
-    for page in ("README.md", "rl_infonce/sb3/README.md", "rl_infonce/sb3/LIMITS.md")
+    for page in ("README.md", "rl_infonce/sb3/README.md", "rl_infonce/sb3/IMAGES.md")
 )
 
 
