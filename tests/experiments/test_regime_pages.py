@@ -338,16 +338,20 @@ def test_the_first_page_says_what_the_loss_does_where_all_inputs_are_useful() ->
     ratio = present(now.ratio)
     numbers = f"{ratio.mean:.2f} times, {ratio.low:.2f} to {ratio.high:.2f}"
     assert f"without noise neither PPO ({numbers}) nor SAC" in FIRST_PAGE
-    numbers = f"{ratio.mean:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})"
-    assert f"with the loss it is {numbers} what it is with the same network" in FIRST_PAGE
+    slower = present(now.at_equal_time)
+    assert slower.high < 0
+    told = "({:.3f}, {:.3f} to {:.3f})".format(*slower[:3])
+    assert f"At equal processor time PPO scores less {told}, and of SAC no" in FIRST_PAGE
     sac = confirmation("sac_features_plain")
     assert sac.n_seeds == 10
     over, ratio = present(sac.over["baseline"]), present(sac.ratio)
     assert over.low < 0 < over.high
     numbers = f"{ratio.mean:.2f} times, {ratio.low:.2f} to {ratio.high:.2f}"
     assert f"nor SAC ({numbers}) differed detectably at equal steps" in FIRST_PAGE
-    numbers = f"{ratio.mean:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})"
-    assert f"scores {numbers} what the same network does: no difference is detected." in FIRST_PAGE
+    at_equal_time = present(sac.at_equal_time)
+    assert at_equal_time.low < 0 < at_equal_time.high
+    told = "({:.3f}, {:.3f} to {:.3f})".format(*at_equal_time[:3])
+    assert f"and of SAC no difference is detected {told}." in FIRST_PAGE
 
 
 def test_most_of_sacs_gain_on_reacher_comes_without_true_futures() -> None:
