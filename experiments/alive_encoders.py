@@ -45,7 +45,8 @@ from rl_infonce.files.durable import replace_json
 from rl_infonce.networks.encoder_file import load_encoder, untrained
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.probing import extract_features
-from rl_infonce.report.return_tables import comparison_table, markdown_table, to_markdown
+from rl_infonce.report.return_tables import comparison_table
+from rl_infonce.report.table import markdown_table, to_markdown
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
 from rl_infonce.sb3.diagnostics import dead_share, effective_rank

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from checkouts import last_commit
 
 from rl_infonce.files.durable import replace_text
-from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.report.table import markdown_table
 
 CORE = {
     "losses": ("rl_infonce/nce/",),

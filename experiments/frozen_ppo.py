@@ -39,7 +39,8 @@ from rl_infonce.networks.encoder_file import load_encoder, read_header
 from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.report.curves import area_under_curve, final_return
-from rl_infonce.report.return_tables import comparison_table, markdown_table, to_markdown
+from rl_infonce.report.return_tables import comparison_table
+from rl_infonce.report.table import markdown_table, to_markdown
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
 from rl_infonce.training.atari_encoder import pretrain_encoder

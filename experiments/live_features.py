@@ -27,8 +27,8 @@ from rl_infonce.atari.cache import cached_frames
 from rl_infonce.files.durable import replace_json
 from rl_infonce.probing import ProbingTask, extract_features, make_task, probe_features
 from rl_infonce.report.formatting import interval_words
-from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.report.statistics import t_difference
+from rl_infonce.report.table import markdown_table
 from rl_infonce.scoring.probe_runner import TASKS
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.sweep_folder import SweepFolder

@@ -41,8 +41,8 @@ from rl_infonce.report.bootstrap import bootstrap_improvement
 from rl_infonce.report.curves import area_under_curve, final_return
 from rl_infonce.report.formatting import interval_words
 from rl_infonce.report.power import detectable_difference
-from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.report.statistics import Interval, t_difference, t_interval
+from rl_infonce.report.table import markdown_table
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
 from rl_infonce.training.rl_zoo import constant_ppo

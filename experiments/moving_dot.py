@@ -28,7 +28,7 @@ from rl_infonce.pretraining import (
     training_and_validation,
 )
 from rl_infonce.probing import LabelledObservations, extract_features, make_task, probe_features
-from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.report.table import markdown_table
 
 SIDE, DOT, N_CELLS = 84, 6, 12
 CELL = SIDE // N_CELLS

@@ -26,7 +26,7 @@ from stable_baselines3.common.logger import configure
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.files.durable import replace_json, replace_text
-from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.report.table import markdown_table
 from rl_infonce.training.rl_zoo import constant_ppo
 
 COLUMNS = ("loss", "mi_ceiling", "accuracy_k4", "floor_pixels_k4", "floor_random_k4")

@@ -28,14 +28,10 @@ from rl_infonce.networks.encoder_file import load_encoder, untrained
 from rl_infonce.probing import extract_features
 from rl_infonce.report.formatting import notes_on_arms
 from rl_infonce.report.probe_tables import probe_table_by_game, with_references
-from rl_infonce.report.return_tables import (
-    comparison_table,
-    markdown_table,
-    returns_table,
-    to_markdown,
-)
+from rl_infonce.report.return_tables import comparison_table, returns_table
 from rl_infonce.report.runs import Run, mean_f1, scores_by_arm
 from rl_infonce.report.sections import MEASURES
+from rl_infonce.report.table import markdown_table, to_markdown
 from rl_infonce.report.wall_clock import scores_at_equal_time
 from rl_infonce.runs.claim import claimed
 from rl_infonce.sb3.diagnostics import dead_share, effective_rank

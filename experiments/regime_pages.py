@@ -24,8 +24,8 @@ from regime_scores import (
 from regime_units import scales
 
 from rl_infonce.report.formatting import interval_words
-from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.report.statistics import Interval, t_interval
+from rl_infonce.report.table import markdown_table
 
 NOISES = {"White": "white noise", "Drifting": "noise that drifts"}
 """Words in the ids of tasks, by distractors.py."""

@@ -28,7 +28,7 @@ from regime_grids import Grid, read_grid
 
 from rl_infonce.device import processor_name
 from rl_infonce.files.durable import replace_text
-from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.report.table import markdown_table
 from rl_infonce.runs.run_directory import software
 
 Numbers: TypeAlias = dict[str, float]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from checkouts import RESULTS, ROOT
 
-from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.report.table import markdown_table
 
 PICTURES = ("probe_tensorboard", "report_page")
 """Folders that have nothing else."""

@@ -49,8 +49,8 @@ from rl_infonce.probing import (
     probe_features,
 )
 from rl_infonce.report.formatting import interval_words
-from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.report.statistics import t_interval
+from rl_infonce.report.table import markdown_table
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
 from rl_infonce.scoring.probe_runner import TASKS

@@ -19,7 +19,7 @@ from regime_grids import Grid, read_grid, runs_of
 from regime_scores import Scores, measured
 from regime_training import train_all
 
-from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.report.table import markdown_table
 
 STUDY, TASK = "sac_sparse_distractors", "ReacherWhite128-v5"
 ARMS = ("baseline", "infonce")

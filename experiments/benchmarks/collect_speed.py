@@ -29,7 +29,7 @@ from output import finish, machine
 
 from rl_infonce.atari import collect
 from rl_infonce.atari.emulator import FRAME_SKIP, make_ale
-from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.report.table import markdown_table
 
 VIEW_SIZES: dict[str, tuple[int, int]] = {"screen": (160, 210), "agent": (84, 84)}  # width, height
 GYMNASIUM_IDS = {"pong": "ALE/Pong-v5", "breakout": "ALE/Breakout-v5", "boxing": "ALE/Boxing-v5"}

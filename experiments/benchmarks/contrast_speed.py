@@ -31,7 +31,7 @@ from output import finish, machine
 from torch import Tensor
 
 from rl_infonce.nce import contrast
-from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.report.table import markdown_table
 
 DIM, TEMPERATURE = 128, 0.1
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from rl_infonce.device import hardware_name, usable_device
 from rl_infonce.nce import contrast
-from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.report.table import markdown_table
 
 SIZES = (1024, 2048, 4096, 8192, 16384, 65536)
 SIDES = (1024, 2048, 4096, 8192, 16384)

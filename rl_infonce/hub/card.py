@@ -13,7 +13,7 @@ from rl_infonce.hub.bundle import Bundle
 from rl_infonce.hub.client import library
 from rl_infonce.hub.files import AGENT, ENCODER
 from rl_infonce.report.formatting import counted, return_form
-from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.report.table import markdown_table
 
 _TAGS = ["reinforcement-learning", "deep-reinforcement-learning", "stable-baselines3"]
 _OWN_TAGS = ["rl-infonce", "contrastive-learning", "infonce"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from rl_infonce.report.charts import Chart
-from rl_infonce.report.return_tables import Table
+from rl_infonce.report.table import Table
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 80rem; padding: 1rem;

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rl_infonce.report.formatting import counted, notes_on_arms
-from rl_infonce.report.return_tables import Table
 from rl_infonce.report.runs import Run, arms_of
+from rl_infonce.report.table import Table
 
 _REFERENCES = ("majority", "untrained")
 _F1ByGame = dict[str, list[Mapping[str, float]]]

@@ -12,10 +12,11 @@ from rl_infonce.report.charts import charts_of
 from rl_infonce.report.formatting import counted
 from rl_infonce.report.page import details, figures, page, paragraph, section, table_html
 from rl_infonce.report.profiles import HOW_READ, NOT_DRAWN, profile_chart
-from rl_infonce.report.return_tables import runs_csv, to_markdown
+from rl_infonce.report.return_tables import runs_csv
 from rl_infonce.report.run_scores import Scales
 from rl_infonce.report.runs import Run, arms_of
 from rl_infonce.report.sections import HOW_COMPARED, Part, parts_of, scaled_by
+from rl_infonce.report.table import to_markdown
 from rl_infonce.report.trials import HOW_CHOSEN, Search, trials_table
 
 _HOW_DRAWN = (

@@ -6,7 +6,6 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,17 +19,10 @@ from rl_infonce.report.comparison import (
 from rl_infonce.report.formatting import counted, interval_words, notes_on_arms
 from rl_infonce.report.run_scores import Scales
 from rl_infonce.report.runs import Run, scores_by_arm
+from rl_infonce.report.table import Table
 
 _NO_WIDTH = 1e-9
 _NO_SCATTER = "all pairs differ by the same, so their scatter cannot be told"
-
-
-class Table(NamedTuple):
-    """Rows of text below a header of as many columns, with notes below the table."""
-
-    header: list[str]
-    rows: list[list[str]]
-    notes: list[str]
 
 
 def returns_table(
@@ -128,17 +120,6 @@ def _digits_after_the_point(scale: float) -> int:
     if scale < _NO_WIDTH:
         return 3
     return max(1 - math.floor(math.log10(scale)), 0)
-
-
-def to_markdown(table: Table) -> str:
-    """Return a table as Markdown, its notes below."""
-    return "\n\n".join([markdown_table(table.header, table.rows), *table.notes])
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown; bars within cells become slashes."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in lines)
 
 
 def runs_csv(runs: Sequence[Run]) -> str:

@@ -10,9 +10,10 @@ import numpy as np
 from rl_infonce.report.comparison import BySeed
 from rl_infonce.report.formatting import notes_on_arms
 from rl_infonce.report.probe_tables import probe_table, probe_table_by_game, with_references
-from rl_infonce.report.return_tables import Table, comparison_table, returns_table
+from rl_infonce.report.return_tables import comparison_table, returns_table
 from rl_infonce.report.run_scores import Scales
 from rl_infonce.report.runs import Run, arms_of, mean_f1, scores_by_arm
+from rl_infonce.report.table import Table
 from rl_infonce.report.wall_clock import scores_at_equal_time
 
 Pairs = Mapping[str, tuple[BySeed, BySeed]]

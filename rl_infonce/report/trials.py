@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rl_infonce.report.return_tables import Table
+from rl_infonce.report.table import Table
 
 HOW_CHOSEN = (
     "Each trial was an arm on the whole grid, and its value is the {}. The best stands "

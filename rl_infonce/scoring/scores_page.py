@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_infonce.atari.labels import CATEGORIES
 from rl_infonce.atari.published import PUBLISHED_SOURCE, published_categories, published_scores
-from rl_infonce.report.return_tables import markdown_table
+from rl_infonce.report.table import markdown_table
 
 _PUBLISHED = ("maj-clf", "random-cnn", "pretrained-rl-agent", "cpc", "st-dim", "supervised")
 _SHORT = {

@@ -15,10 +15,10 @@ from rl_infonce.report.comparison import compared, in_common, paired_scores
 from rl_infonce.report.page import table_html
 from rl_infonce.report.power import smallest_difference
 from rl_infonce.report.report import Report, make_report
-from rl_infonce.report.return_tables import Table, to_markdown
 from rl_infonce.report.runs import Run, arms_of
 from rl_infonce.report.sections import scaled_by
 from rl_infonce.report.statistics import t_interval
+from rl_infonce.report.table import Table, to_markdown
 
 pytest.importorskip("matplotlib")
 SCALES = {"pong": (-20.0, 20.0), "qbert": (100.0, 1100.0)}
