@@ -48,7 +48,7 @@ from rl_infonce.probing import extract_features
 from rl_infonce.report.return_tables import comparison_table
 from rl_infonce.report.table import markdown_table, to_markdown
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 from rl_infonce.sb3.diagnostics import dead_share, effective_rank
 from rl_infonce.scoring.defaults import LABELS
 from rl_infonce.scoring.probe_plan import make_plan

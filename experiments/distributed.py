@@ -28,7 +28,7 @@ from torch import Tensor
 from rl_infonce.device import processor_name
 from rl_infonce.pretraining import OBJECTIVES
 from rl_infonce.report.table import markdown_table
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 
 N_RANKS = (2, 4)
 PRECISIONS = ("fp32", "bf16")

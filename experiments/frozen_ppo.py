@@ -42,7 +42,7 @@ from rl_infonce.report.curves import area_under_curve, final_return
 from rl_infonce.report.return_tables import comparison_table
 from rl_infonce.report.table import markdown_table, to_markdown
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 from rl_infonce.training.atari_encoder import pretrain_encoder
 from rl_infonce.training.make_agent import make_agent
 

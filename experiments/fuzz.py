@@ -105,7 +105,7 @@ def main() -> None:
     arguments.crashes.mkdir(exist_ok=True)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    from rl_infonce.runs.run_directory import software
+    from rl_infonce.runs.software import software
 
     found = {name: fuzz_in_process(name, seconds, arguments.crashes) for name in FORMATS}
     content = {**software(), "atheris": version("atheris"), "seconds": seconds, "formats": found}

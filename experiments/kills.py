@@ -28,7 +28,7 @@ from rl_infonce.files.durable import PARTIAL
 from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.report.table import markdown_table
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 
 RUNS: dict[str, dict[str, Any]] = {
     "PPO on Breakout": {

@@ -44,7 +44,7 @@ from rl_infonce.report.power import detectable_difference
 from rl_infonce.report.statistics import Interval, t_difference, t_interval
 from rl_infonce.report.table import markdown_table
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 from rl_infonce.training.rl_zoo import constant_ppo
 
 # The same in all games; by default it would be the number of channels, as if they were frames.

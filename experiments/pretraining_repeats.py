@@ -25,7 +25,7 @@ from safetensors.numpy import load_file
 from rl_infonce.device import processor_name
 from rl_infonce.files.durable import replace_text
 from rl_infonce.report.table import markdown_table
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 
 Made: TypeAlias = dict[str, np.ndarray[Any, Any]]
 """What of -> its numbers, in an order that both commits share."""

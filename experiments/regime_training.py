@@ -23,7 +23,7 @@ from rl_infonce.device import hardware_name
 from rl_infonce.files.durable import replace_text
 from rl_infonce.report.curves import return_curve
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 
 OF_THE_ARM = {"extractor", "without_noise"}
 """Settings of an arm that are no arguments of the extractor."""

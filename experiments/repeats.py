@@ -29,7 +29,7 @@ from regime_grids import Grid, read_grid
 from rl_infonce.device import processor_name
 from rl_infonce.files.durable import replace_text
 from rl_infonce.report.table import markdown_table
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 
 Numbers: TypeAlias = dict[str, float]
 """Name of each number that a training wrote -> the number."""

@@ -27,7 +27,7 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from rl_infonce import InfoNCEExtractor, ProbeCallback, ResumeCallback, make_atari_vec_env
 from rl_infonce.resuming.nan_guard import NanGuardCallback
 from rl_infonce.resuming.run_logs import run_logger
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 from rl_infonce.training.rl_zoo import PPO_SIZES
 
 GAME, N_ENVS, EVAL_FREQ, N_PROBE_FRAMES = "pong", 8, 1000, 5000

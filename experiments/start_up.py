@@ -25,7 +25,7 @@ from checkouts import checked_out, last_commit
 from rl_infonce.device import processor_name
 from rl_infonce.files.durable import replace_text
 from rl_infonce.report.table import markdown_table
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 
 BEFORE = "7f6ee733"
 """The last commit before vectors, presets of regimes and the release were begun."""

@@ -52,7 +52,7 @@ from rl_infonce.report.formatting import interval_words
 from rl_infonce.report.statistics import t_interval
 from rl_infonce.report.table import markdown_table
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 from rl_infonce.scoring.probe_runner import TASKS
 from rl_infonce.training.atari_encoder import EncoderPlan, pretrain_encoder
 

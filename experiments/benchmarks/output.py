@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rl_infonce.device import processor_name
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 
 
 def machine(**more: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rl_infonce.cli.arguments import shown
-from rl_infonce.runs.run_directory import PACKAGES
+from rl_infonce.runs.software import PACKAGES
 
 _GIGABYTE = 10**9
 _MODULES = (

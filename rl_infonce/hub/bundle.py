@@ -17,7 +17,8 @@ from rl_infonce.files.digests import sha256_of
 from rl_infonce.hub.files import AGENT, CONFIG, ENCODER, EVALUATION, SCORES
 from rl_infonce.networks.encoder_file import describe, load_encoder, read_header
 from rl_infonce.runs.evaluation_file import read_evaluation
-from rl_infonce.runs.run_directory import read_record, software, software_of
+from rl_infonce.runs.run_directory import read_record
+from rl_infonce.runs.software import software, software_of
 from rl_infonce.scoring.feature_sources import content_key
 from rl_infonce.scoring.scores_file import read_scores
 

@@ -19,7 +19,7 @@ from rl_infonce.runs.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 
 _FOLDER, _FILE = "best", "model.zip"
 

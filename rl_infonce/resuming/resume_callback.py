@@ -41,7 +41,7 @@ from rl_infonce.runs.checkpoints import (
     prune_checkpoints,
     write_checkpoint,
 )
-from rl_infonce.runs.run_directory import differing_versions, software
+from rl_infonce.runs.software import differing_versions, software
 from rl_infonce.sb3 import make_updates_due
 from rl_infonce.sb3.callbacks import InfoNCECallback
 

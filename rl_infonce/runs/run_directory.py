@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shlex
-import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import rl_infonce
 from rl_infonce.files.digests import sha256_of
 from rl_infonce.files.durable import replace_text
 from rl_infonce.files.json_text import is_finite, read_json
 from rl_infonce.runs.claim import held
+from rl_infonce.runs.software import software
 
 FORMAT_VERSION = 2
 RECORD = "run.json"
@@ -42,10 +38,6 @@ _OPTIONAL_KINDS: dict[str, Callable[[Any], bool]] = {  # of the record, or of it
     "loss": lambda value: type(value) is dict,
     "versions": lambda value: type(value) is dict,
 }
-PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard", "torch")
-"""The packages that compute, whose versions a record notes."""
-
-_DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3", "rl_infonce")
 
 
 def made_folder(flag: str, folder: Path) -> Path:
@@ -136,37 +128,6 @@ def _hash_of(arguments: Mapping[str, Any]) -> str:
     return sha256_of(json.dumps(arguments, sort_keys=True).encode())
 
 
-def software() -> dict[str, Any]:
-    """Return the versions of the packages that compute, and the commit of this checkout."""
-    return {
-        "versions": {
-            "python": platform.python_version(),
-            "rl_infonce": rl_infonce.__version__,
-            **{package: version(package) for package in PACKAGES},
-        },
-        "git_commit": _own_commit(),
-    }
-
-
-@cache
-def _own_commit() -> str | None:
-    """Return the commit of the code that this process has imported."""
-    return git_commit(Path(rl_infonce.__file__).parents[1])
-
-
-def software_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the versions and the commit of all sessions of a run, as `software` names them.
-
-    If sessions had several, these stand in the order of their use with ", " between them.
-    """
-    found = [each for each in (record, *record["sessions"]) if "versions" in each]
-    names = dict.fromkeys(name for each in found for name in each["versions"])
-    return {
-        "versions": {name: _joined(each["versions"].get(name) for each in found) for name in names},
-        "git_commit": _joined(each.get("git_commit") for each in found) or None,
-    }
-
-
 def seconds_of(record: Mapping[str, Any]) -> float:
     """Return the seconds that all steps of a run take at the rate of its sessions that ended.
 
@@ -183,15 +144,6 @@ def seconds_of(record: Mapping[str, Any]) -> float:
     return max(seconds * (n_done / n_steps), 0.0) if n_steps else 0.0
 
 
-def _joined(values: Iterable[Any]) -> str:
-    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
-
-
-def differing_versions(own: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """Return former versions, None if unknown, of packages that decide results and differ now."""
-    return {name: former.get(name) for name in _DECIDING if own.get(name) != former.get(name)}
-
-
 def write_record(run_dir: Path, record: Mapping[str, Any]) -> None:
     """Replace `run.json`."""
     replace_text(run_dir / RECORD, json.dumps(record, indent=2) + "\n")
@@ -200,17 +152,3 @@ def write_record(run_dir: Path, record: Mapping[str, Any]) -> None:
 def now() -> str:
     """Return the time in UTC to the second, as ISO 8601."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def git_commit(checkout: Path) -> str | None:
-    """Return the commit of a checkout ("...-dirty" if changed), None without git or checkout."""
-    if not (checkout / ".git").exists():
-        return None
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        answer = subprocess.run(
-            command, cwd=checkout, capture_output=True, text=True, check=True, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()

@@ -30,7 +30,8 @@ from rl_infonce.probing import (
     ridge_probe,
 )
 from rl_infonce.probing.converged import PENALTY_PATIENCE
-from rl_infonce.runs.run_directory import now, software
+from rl_infonce.runs.run_directory import now
+from rl_infonce.runs.software import software
 from rl_infonce.scoring.feature_sources import MAJORITY, RANDOM, ProbedEncoder
 from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
 from rl_infonce.scoring.scores_page import (

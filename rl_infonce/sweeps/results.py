@@ -13,7 +13,8 @@ import numpy as np
 from rl_infonce.checks import listed
 from rl_infonce.files.csv_log import STEP, read_rows
 from rl_infonce.report.runs import LOGGED, Run
-from rl_infonce.runs.run_directory import differing_versions, read_record, seconds_of, software_of
+from rl_infonce.runs.run_directory import read_record, seconds_of
+from rl_infonce.runs.software import differing_versions, software_of
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.commands import train_command
 from rl_infonce.sweeps.grid import Cell, Grid

@@ -17,15 +17,8 @@ from rl_infonce.files.durable import replace_bytes, replace_json
 from rl_infonce.files.json_text import read_json
 from rl_infonce.runs.checkpoints import prune_checkpoints
 from rl_infonce.runs.claim import held
-from rl_infonce.runs.run_directory import (
-    RECORD,
-    differing_versions,
-    made_folder,
-    now,
-    read_record,
-    software,
-    software_of,
-)
+from rl_infonce.runs.run_directory import RECORD, made_folder, now, read_record
+from rl_infonce.runs.software import differing_versions, software, software_of
 from rl_infonce.sweeps.commands import probe_command, train_command
 from rl_infonce.sweeps.grid import Cell, Grid, read_grid
 from rl_infonce.sweeps.progress import CellState, cell_state

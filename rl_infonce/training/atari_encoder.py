@@ -35,7 +35,7 @@ from rl_infonce.pretraining.curves import PretrainingCurves
 from rl_infonce.pretraining.objectives import default_batch_size, paints_screens
 from rl_infonce.pretraining.ranks import Ranks
 from rl_infonce.probing import drop_low_entropy
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.software import software
 from rl_infonce.settings import ENCODER_SETTINGS
 
 _VIEWS = {"stdim": "screen", "nature": "agent", "impala": "agent"}

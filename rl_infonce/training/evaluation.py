@@ -30,7 +30,8 @@ from rl_infonce.environments.make_vec_env import make_vec_env, normalized
 from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.report.video import write_video
 from rl_infonce.runs.evaluation_file import evaluation_record
-from rl_infonce.runs.run_directory import now, software
+from rl_infonce.runs.run_directory import now
+from rl_infonce.runs.software import software
 from rl_infonce.training.plan import TrainingPlan, planned
 from rl_infonce.training.run_model import close_env, make_model
 from rl_infonce.training.training_run import pretrained_file

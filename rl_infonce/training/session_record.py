@@ -14,7 +14,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
 from rl_infonce.device import hardware_name
-from rl_infonce.runs.run_directory import now, software, write_record
+from rl_infonce.runs.run_directory import now, write_record
+from rl_infonce.runs.software import software
 from rl_infonce.sb3.callbacks import InfoNCECallback, trained_extractors
 from rl_infonce.settings import InfoNCESettings, defaults
 

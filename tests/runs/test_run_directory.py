@@ -10,15 +10,13 @@ import pytest
 import rl_infonce
 from rl_infonce.runs.run_directory import (
     claim_run_directory,
-    differing_versions,
-    git_commit,
     hold_run,
     new_record,
     read_record,
     seconds_of,
-    software_of,
     write_record,
 )
+from rl_infonce.runs.software import differing_versions, git_commit, software_of
 
 
 def test_claims_count_from_one_and_go_past_gaps(tmp_path: Path) -> None:
