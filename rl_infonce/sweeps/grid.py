@@ -7,11 +7,11 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from rl_infonce.atari.games import resolve_game
+from rl_infonce.checks import did_you_mean
 from rl_infonce.environments.ids import find_spec, is_atari
 from rl_infonce.report.runs import PROBED_ENCODERS
 from rl_infonce.scoring.defaults import PROTOCOLS
@@ -238,8 +238,7 @@ def _algo(algo: Any, _arms: Mapping[str, Any]) -> str:
 def _arm(arm: Any, arms: Mapping[str, Any]) -> str:
     if not isinstance(arm, str) or arm not in arms:
         present = sorted(arms)
-        near = get_close_matches(str(arm), present, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else " A table [arm.NAME] makes another one."
+        hint = did_you_mean(arm, present) or " A table [arm.NAME] makes another one."
         raise ValueError(f"Expected `arms` of {present}, got {arm!r}.{hint}")
     return arm
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from rl_infonce.atari.labels import labelled_games, load_labels
+from rl_infonce.checks import did_you_mean
 from rl_infonce.device import named_device
 from rl_infonce.kinds import TABLE, TEXT, Choice, Choices, Count, Counts, Kind, Number
 from rl_infonce.presets import LOSS_SETTINGS, preset_settings, usual_preset
@@ -79,9 +79,8 @@ def unknown(
     """Yield the names that are not known, with the nearest that is."""
     for name in given:
         if name not in known:
-            near = get_close_matches(name, list(known), n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known are {sorted(known)}."
-            yield f"Unknown {what}: {name!r}. {hint}"
+            hint = did_you_mean(name, known) or f" Known are {sorted(known)}."
+            yield f"Unknown {what}: {name!r}.{hint}"
 
 
 def complaints(where: str, check: Callable[..., object], *given: Any, **named: Any) -> list[str]:
