@@ -17,6 +17,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from state_action_critic import StateActionPolicy
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.device import hardware_name
@@ -25,7 +26,7 @@ from rl_infonce.report.curves import return_curve
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.software import software
 
-OF_THE_ARM = {"extractor", "without_noise"}
+OF_THE_ARM = {"extractor", "without_noise", "state_action_critic"}
 """Settings of an arm that are no arguments of the extractor."""
 
 
@@ -59,8 +60,9 @@ def make_model(grid: Grid, task: str, arm: Mapping[str, Any], seed: int) -> Base
             "features_extractor_kwargs": {n: arm[n] for n in arm.keys() - OF_THE_ARM},
         }
     known = vars(stable_baselines3) | vars(sb3_contrib)
+    policy = StateActionPolicy if arm.get("state_action_critic") else grid.policy
     model: BaseAlgorithm = known[grid.algorithm](
-        grid.policy, env, policy_kwargs=policy_kwargs, seed=seed, device="cpu", **settings
+        policy, env, policy_kwargs=policy_kwargs, seed=seed, device="cpu", **settings
     )
     return model
 

@@ -10,7 +10,8 @@ and steps. Several processes may share the folders; what is there is not trained
     python experiments/regimes.py tried experiments/regimes/*_screen.toml --output RESULTS
 
 An arm is `extractor = false` for stock Stable-Baselines3, or arguments of `InfoNCEExtractor`; one
-that is `without_noise` plays the task of the unit, and has no inputs but the task's own.
+that is `without_noise` plays the task of the unit, and has no inputs but the task's own, and one
+with a `state_action_critic` has that of state_action_critic.py.
 Scores are areas under the training curve: the mean return over the budget, in units of the task's
 scale, where 0 is a random agent and 1 is the first arm on the task without distractors. The map has
 one row for each grid, whose runs lie in RESULTS under its name. What was tried is counted over all
